@@ -1,0 +1,1 @@
+"""Pure nouns: specs, states and their one transition table, errors, wire forms."""

@@ -1,0 +1,151 @@
+"""`Fleet`: the file that owns pools, declared nodes and tenants."""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import StrEnum
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from gangline.model.base import Wire
+from gangline.model.gpu import CPU, GpuAsk, parse_gpu
+from gangline.model.spec import Name, Seconds
+from gangline.model.units import parse_money_nano
+
+Money = Annotated[int, BeforeValidator(parse_money_nano)]
+
+
+class NodeCondition(StrEnum):
+    """How a fleet file may declare a node."""
+
+    READY = "ready"
+    DRAINING = "draining"
+    QUARANTINED = "quarantined"
+    BOOTING = "booting"
+    GONE = "gone"
+
+
+class Rdma(Wire):
+    """The RDMA network of a pool as its owner declares it: what a proof is measured against."""
+
+    kind: Literal["infiniband", "roce", "efa", "tcpx"]
+    gbps: int = Field(gt=0, description="per node, one direction")
+
+
+class Pool(Wire):
+    """Nodes of one kind that one engine provides."""
+
+    name: Name
+    engine: Literal["local", "slurm", "ray", "kubernetes"] = "local"
+    gpu: str = CPU
+    zone: Name = "local"
+    fabric: Name | None = None
+    rdma: Rdma | None = None
+    min: int = Field(default=1, ge=0)
+    max: int | None = Field(default=None, ge=0)
+    boot: Seconds = 0.0
+    price_per_gpu_hour: str = "0"
+    currency: str = Field(default="USD", pattern=r"^[A-Z]{3}$")
+    emulated: bool = False
+
+    @field_validator("gpu")
+    @classmethod
+    def _gpu(cls, value: str) -> str:
+        return str(parse_gpu(value))
+
+    @field_validator("price_per_gpu_hour", mode="before")
+    @classmethod
+    def _price(cls, value: object) -> object:
+        if isinstance(value, int) and not isinstance(value, bool):
+            value = str(value)
+        if not isinstance(value, str):
+            raise ValueError('write the price as a string, such as "7.10", so that nothing is rounded')
+        parse_money_nano(value)
+        return value
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.max is not None and self.max < self.min:
+            raise ValueError(f"max ({self.max}) is below min ({self.min})")
+        if self.rdma is not None and self.fabric is None:
+            raise ValueError("a pool with rdma needs a fabric (the network it is on)")
+        return self
+
+    @property
+    def ask(self) -> GpuAsk:
+        """What one node of the pool holds."""
+        return parse_gpu(self.gpu)
+
+    @property
+    def most(self) -> int:
+        """The number of nodes the pool can grow to."""
+        return self.min if self.max is None else self.max
+
+    @property
+    def price_nano_per_gpu_hour(self) -> int:
+        return parse_money_nano(self.price_per_gpu_hour)
+
+
+class DeclaredNode(Wire):
+    """A node the fleet file names; without any, a pool starts with `min` ready nodes on one leaf."""
+
+    name: Name
+    pool: str
+    path: tuple[str, ...] = ()
+    state: NodeCondition = NodeCondition.READY
+
+
+class Tenant(Wire):
+    """Whose work, quota and bill. Shares, quotas and budgets are not available yet."""
+
+    name: Name
+    weight: int = Field(default=1, ge=1)
+    quota: dict[str, int] = {}
+    budget: dict[str, str] | None = None
+
+    @model_validator(mode="after")
+    def _not_yet(self) -> Self:
+        for field in ("weight", "quota", "budget"):
+            if field in self.model_fields_set:
+                raise ValueError(f"{field} is not available yet; leave it out")
+        return self
+
+
+class Fleet(Wire):
+    """Pools, nodes and tenants, as one file declares them."""
+
+    pools: tuple[Pool, ...] = Field(min_length=1)
+    nodes: tuple[DeclaredNode, ...] = ()
+    tenants: tuple[Tenant, ...] = ()
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        _unique("pool", [p.name for p in self.pools])
+        _unique("node", [n.name for n in self.all_nodes()])
+        pools = {p.name: p for p in self.pools}
+        for node in self.nodes:
+            if node.pool not in pools:
+                raise ValueError(f"node {node.name} names pool {node.pool!r}, which is not declared")
+        for name, count in Counter(n.pool for n in self.nodes).items():
+            if count > pools[name].most and pools[name].max is not None:
+                raise ValueError(f"pool {name} declares {count} nodes, more than its max of {pools[name].most}")
+        return self
+
+    def pool(self, name: str) -> Pool:
+        """The pool of that name; StopIteration if there is none."""
+        return next(p for p in self.pools if p.name == name)
+
+    def all_nodes(self) -> tuple[DeclaredNode, ...]:
+        """Declared nodes, and `min` generated ones on one leaf for each pool that declares none."""
+        declared = {n.pool for n in self.nodes}
+        made = tuple(
+            DeclaredNode(name=f"{pool.name}-{i + 1}", pool=pool.name, path=(f"{pool.name}-leaf",))
+            for pool in self.pools if pool.name not in declared for i in range(pool.min))
+        return self.nodes + made
+
+
+def _unique(what: str, names: list[str]) -> None:
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise ValueError(f"{what} {name} is declared {count} times")

@@ -1,0 +1,88 @@
+"""`Plan`: the outcome of one pass, detailed enough that acting on it leaves no choice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gangline.model.gpu import GpuAsk
+
+
+class WaitCode(StrEnum):
+    """The rule that kept a gang from being placed."""
+
+    BUSY = "busy"  # nodes that would do are held by other gangs
+    RESERVED = "reserved"  # free nodes are kept for a gang before it
+    CAPACITY = "capacity"  # nodes are being asked for or are booting
+    UNAVAILABLE = "unavailable"  # nodes that would do are drained, unhealthy or gone
+    NEVER = "never"  # nothing the fleet can ever be would do
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeChoice:
+    """One member: node, the GPU indices leased there, and the role it plays."""
+
+    node: str
+    gpus: tuple[int, ...]
+    ask: GpuAsk
+    role: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """A whole gang on nodes, in node-rank order (roles in order, by topology inside a role)."""
+
+    gang: str
+    nodes: tuple[NodeChoice, ...]
+    zone: str  # the nodes' zone; "" when they span several
+    fabric: str | None  # the nodes' fabric; None when they span several or have none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityRequest:
+    """Nodes a pool should add, for the gangs named. In flight (booting) nodes are already deducted."""
+
+    pool: str
+    nodes: int
+    gangs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """A gang in repair that cannot be completed now gives back the nodes it held."""
+
+    gang: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """Nodes that only this gang may take, and when the plan expects the whole set."""
+
+    gang: str
+    nodes: tuple[str, ...]
+    at_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """Why a gang was not placed. `blocked_by` are gang ids, those that free most first."""
+
+    gang: str
+    code: WaitCode
+    text: str
+    short: int
+    blocked_by: tuple[str, ...] = ()
+    earliest_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What one pass decided, over the snapshot of version `base`."""
+
+    base: int
+    placements: tuple[Placement, ...] = ()
+    capacity: tuple[CapacityRequest, ...] = ()
+    releases: tuple[Release, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+    waiting: tuple[Waiting, ...] = ()

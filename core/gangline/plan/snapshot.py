@@ -1,0 +1,123 @@
+"""`Snapshot`: the frozen picture of fleet and gangs that one pass plans from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gangline.model.gpu import GpuAsk
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeState:
+    """One node. `free_gpus` are the indices no lease holds; `usable` is ready, undrained and healthy.
+
+    `path` runs from the widest switch to the narrowest: (spine, leaf) or (leaf,).
+    `usable_ms` is when a booting node is expected to be usable; 0 when it is now.
+    """
+
+    name: str
+    pool: str
+    gpu: GpuAsk
+    zone: str
+    fabric: str | None
+    path: tuple[str, ...] = ()
+    free_gpus: tuple[int, ...] = ()
+    usable: bool = True
+    usable_ms: int = 0
+    emulated: bool = False
+    gone: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """No lease holds any of it."""
+        return len(self.free_gpus) == self.gpu.count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleNeed:
+    """`size` nodes that each give one of `asks` (ranked alternatives)."""
+
+    name: str
+    size: int
+    asks: tuple[GpuAsk, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingGang:
+    """A gang that wants to be placed. `held` are healthy nodes kept from its last attempt."""
+
+    gang: str
+    name: str
+    slot: str
+    tenant: str
+    priority: int
+    submitted_ms: int
+    roles: tuple[RoleNeed, ...]
+    rdma: bool = False
+    zone: str | None = None
+    pool: str | None = None
+    within: str | None = None  # leaf | spine | fabric
+    exclude: frozenset[str] = frozenset()
+    held: tuple[str, ...] = ()
+    limit_ms: int | None = None
+
+    @property
+    def nodes(self) -> int:
+        return sum(role.size for role in self.roles)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """GPUs of one node that a running gang leases."""
+
+    node: str
+    gpus: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningGang:
+    """A gang that holds leases. `ends_by_ms` is when its limit ends it, if it has one."""
+
+    gang: str
+    name: str
+    slot: str
+    tenant: str
+    priority: int
+    holds: tuple[Held, ...]
+    since_ms: int
+    ends_by_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolState:
+    """What a pool could still provide. `nodes` counts booting and ready ones."""
+
+    name: str
+    gpu: GpuAsk
+    zone: str
+    fabric: str | None
+    rdma: bool
+    nodes: int
+    most: int
+    boot_ms: int
+    price_nano_per_gpu_hour: int = 0
+    emulated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Everything a pass may look at. `version` is the store's; a plan commits only against it."""
+
+    version: int
+    nodes: tuple[NodeState, ...]
+    pools: tuple[PoolState, ...]
+    pending: tuple[PendingGang, ...] = ()
+    running: tuple[RunningGang, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How a pass decides. `reserve_first` blocked gangs get node sets nobody else may take."""
+
+    reserve_first: int = 4
+    capacity: bool = True
