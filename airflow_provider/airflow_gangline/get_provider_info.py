@@ -14,7 +14,6 @@ def get_provider_info() -> dict[str, object]:
         "triggers": [{"integration-name": name, "python-modules": ["airflow_gangline.triggers"]}],
         "connection-types": [_connection_type()],
         "extra-links": ["airflow_gangline.links.GangLink"],
-        "plugins": [{"name": "gangline", "plugin-class": "airflow_gangline.plugin.GanglinePlugin"}],
     }
 
 

@@ -1,4 +1,8 @@
-"""The plugin: tells the server at once when a person marks a task whose gang still runs."""
+"""The plugin: tells the server at once when a person marks a task whose gang still runs.
+
+It is found through the entry point group `airflow.plugins`: plugins named in a provider's description
+are loaded only where Airflow is told not to discover providers lazily, which is not its default.
+"""
 
 from __future__ import annotations
 
