@@ -145,9 +145,9 @@ def volume(name: str) -> Call[VolumeView]:
 
 def set_name(volume_: str, name: str, version: int, expected_revision: int | None) -> Call[PointerView]:
     # A repeated compare-and-swap would find its own first try and report a false conflict.
-    return Call(method="PUT", path=f"/v1/volumes/{_part(volume_)}/names/{_part(name)}", read=PointerView.parse,
+    return Call(method="PUT", path=f"/v1/volumes/{_part(volume_)}/names/{_part(name)}",
                 body={"version": version, "expected_revision": expected_revision},
-                repeat=expected_revision is None)
+                repeat=expected_revision is None, read=PointerView.parse)
 
 
 def usage(by: str | Iterable[str], from_ms: int | None, to_ms: int | None) -> Call[list[UsageRow]]:
