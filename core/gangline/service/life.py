@@ -99,20 +99,25 @@ def _follow(tx: Transaction, gang: Gang, end: End, now_ms: int) -> None:
 
 def allows_retry(retries: Retries, ended: Counter[Cause], cause: Cause) -> bool:
     """Whether the budget of a cause has room, the attempt that just ended being counted in `ended`."""
+    most, sharing = _budget(retries, cause)
+    return most == -1 or sum(ended[each] for each in sharing) <= most
+
+
+def _budget(retries: Retries, cause: Cause) -> tuple[int, tuple[Cause, ...]]:
+    """How many new attempts a cause is worth, and the causes that draw on the same budget."""
     match cause:
         case Cause.USER | Cause.OOM:
-            used, budget = ended[Cause.USER] + ended[Cause.OOM], retries.user
+            return retries.user, (Cause.USER, Cause.OOM)
         case Cause.LOST | Cause.COMMIT:
-            used, budget = ended[Cause.LOST] + ended[Cause.COMMIT], retries.lost
+            return retries.lost, (Cause.LOST, Cause.COMMIT)
         case Cause.HARDWARE:
-            used, budget = ended[cause], retries.hardware
+            return retries.hardware, (cause,)
         case Cause.PREEMPTED:
-            used, budget = ended[cause], retries.preempted
+            return retries.preempted, (cause,)
         case Cause.LAUNCH:
-            used, budget = ended[cause], FREE_LAUNCHES
+            return FREE_LAUNCHES, (cause,)
         case Cause.TIMEOUT | Cause.CANCELLED | Cause.ORPHANED | Cause.SUCCESS:
-            return False
-    return budget == -1 or used <= budget
+            return 0, (cause,)
 
 
 def _requeue(tx: Transaction, gang: Gang, end: End, now_ms: int) -> None:
