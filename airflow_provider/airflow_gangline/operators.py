@@ -114,6 +114,7 @@ class GangOperator(BaseOperator):
     def execute_complete(self, context: Any, event: Mapping[str, Any]) -> dict[str, Any]:
         """Turn the end of the gang into the task's result, its outlets' events or its failure."""
         from airflow.sdk.exceptions import AirflowFailException
+
         from airflow_gangline.errors import as_airflow_errors
         from airflow_gangline.follow import REFUSED, SUPERSEDED
 
@@ -164,6 +165,7 @@ class GangOperator(BaseOperator):
 
     def _wait(self, context: Any, endpoint: Endpoint, ensured: Ensured) -> dict[str, Any]:
         from airflow.sdk.exceptions import AirflowTaskTimeout
+
         from airflow_gangline.follow import Follower
 
         assert self._news is not None
@@ -185,6 +187,7 @@ class GangOperator(BaseOperator):
     def _killed(self, ti: Any, endpoint: Endpoint, ensured: Ensured) -> NoReturn:
         """End the task: with its gang when a person ended it, without when only its worker goes away."""
         from airflow.sdk.exceptions import AirflowException
+
         from airflow_gangline.translate import tries_left
 
         state = _state_of(ti)

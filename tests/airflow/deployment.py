@@ -20,6 +20,7 @@ import httpx
 COMPONENTS = ("api-server", "dag-processor", "scheduler", "triggerer")
 READY_S = 120.0
 STOP_S = 5.0
+STATE_S = 90.0
 LOOK_AGAIN_S = 0.2
 
 T = TypeVar("T")
@@ -80,12 +81,12 @@ class Deployment:
         found: dict[str, Any] = self._get(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}").json()
         return found
 
-    def wait_state(self, dag_id: str, run_id: str, task_id: str, *states: str, within_s: float = 90.0) -> dict[str, Any]:
-        """The task instance once it is in one of the states."""
-        return wait_for(
-            lambda: t if (t := self.task(dag_id, run_id, task_id)).get("state") in states else None, within_s,
-            lambda: f"{task_id} is {self.task(dag_id, run_id, task_id).get('state')}, not {' or '.join(states)}: "
-                    f"{self._said()}")
+    def wait_state(self, dag_id: str, run_id: str, task_id: str, state: str) -> None:
+        """Returns once the task instance is in the state."""
+        def now() -> Any:
+            return self.task(dag_id, run_id, task_id).get("state")
+
+        wait_for(lambda: now() == state, STATE_S, lambda: f"{task_id} is {now()}: {self._said()}")
 
     def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value") -> Any:
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/{key}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import DAGS, child_environ
+from conftest import DAGS, PLUGINS, child_environ
 from deployment import Deployment, running, wait_for
 
 from gangline.client import Client
@@ -53,6 +53,7 @@ def gates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def airflow(airflow_db: Path, gates: Path, client: Client) -> Iterator[Deployment]:
+    (PLUGINS / "gangs.py").write_text("from airflow_gangline.plugin import GanglinePlugin as Listening\n")
     (DAGS / "gangs.py").write_text(textwrap.dedent(_SOURCE).replace("GATES", str(gates)))
     with running(airflow_db, child_environ()) as deployment:
         deployment.wait_dag(DAG)
@@ -71,8 +72,8 @@ def wait_running(airflow: Deployment, client: Client, run_id: str, count: int = 
         done = len(gangs) == count and gangs[-1].state is GangState.RUNNING
         return gangs[-1] if done and airflow.task(DAG, run_id, TASK)["state"] == "deferred" else None
 
-    return wait_for(look, 90, lambda: f"{run_id}: {[(g.gang, g.state, g.end) for g in gangs_of(client, run_id)]}, "
-                                      f"task {airflow.task(DAG, run_id, TASK).get('state')}")
+    return wait_for(look, 90, lambda: f"task {airflow.task(DAG, run_id, TASK).get('state')}, gangs "
+                                      f"{[(g.gang, g.state, g.end) for g in gangs_of(client, run_id)]}")
 
 
 def wait_ended(client: Client, gang: str) -> GangView:
@@ -80,11 +81,8 @@ def wait_ended(client: Client, gang: str) -> GangView:
                     lambda: f"{gang} is {client.observe(gang).state}")
 
 
-def watched_again(client: Client, gang: str, after: int) -> bool:
-    return any(event.kind for event in client.events(gang, after).events)
-
-
-def test_success_with_a_link_a_result_and_an_asset_event(airflow: Deployment, client: Client, gates: Path) -> None:
+def test_success_with_a_link_a_result_and_an_asset_event(airflow: Deployment, client: Client,
+                                                         gates: Path) -> None:
     airflow.run(DAG, "good")
     gang = wait_running(airflow, client, "good")
     assert airflow.links(DAG, "good", TASK) == {"Gang": f"gangline show {gang.gang}"}
@@ -106,6 +104,17 @@ def test_a_killed_triggerer_costs_nothing(airflow: Deployment, client: Client, g
     airflow.wait_state(DAG, "triggerer", TASK, "success")
     (only,) = gangs_of(client, "triggerer")
     assert (only.gang, only.state, len(only.attempts)) == (gang.gang, GangState.SUCCEEDED, 1)
+
+
+def test_a_mark_cancels_even_when_no_triggerer_lives(airflow: Deployment, client: Client) -> None:
+    airflow.kill("triggerer")
+    try:
+        airflow.run(DAG, "unwatched")
+        gang = wait_running(airflow, client, "unwatched")
+        airflow.mark(DAG, "unwatched", TASK, "failed")
+        assert wait_ended(client, gang.gang).state is GangState.CANCELLED
+    finally:
+        airflow.start("triggerer")
 
 
 @pytest.mark.parametrize("state", ["failed", "success"])

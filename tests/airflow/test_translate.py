@@ -109,7 +109,8 @@ def attempt(number: int, **changes: Any) -> AttemptView:
 def test_news_is_said_once() -> None:
     relay = Relay()
     holder = Holder(gang="g-x", name="big", slot="airflow:a/d/r/t/-1", tenant="default")
-    waiting = gang_view(state=GangState.QUEUED, wait=Wait(code="busy", text="2 nodes short", blocked_by=(holder,)))
+    busy = Wait(code="busy", text="2 nodes short", blocked_by=(holder,))
+    waiting = gang_view(state=GangState.QUEUED, wait=busy)
     assert list(relay.lines(waiting, 0.0)) == [
         "gang g-abc is queued", "waiting: 2 nodes short; held by big (airflow:a/d/r/t/-1)"]
     assert list(relay.lines(waiting, 1.0)) == []
@@ -126,7 +127,8 @@ def test_news_is_said_once() -> None:
 
 def test_progress_comes_at_a_bounded_rate() -> None:
     relay = Relay()
-    views = [gang_view(progress=Progress(step=i, total=99, metrics={"loss": 0.5}, at_ms=i)) for i in range(1, 5)]
+    reports = [Progress(step=i, total=99, metrics={"loss": 0.5}, at_ms=i) for i in (1, 2, 3)]
+    views = [gang_view(progress=progress) for progress in reports]
     list(relay.lines(gang_view(), 0.0))
     assert list(relay.lines(views[0], 0.0)) == ["progress: step 1/99 loss=0.5"]
     assert list(relay.lines(views[1], PROGRESS_EVERY_S / 2)) == []
