@@ -38,6 +38,20 @@ def test_four_ranks_save_and_two_resume(supervise, torch_template, tmp_path: Pat
         {"step": 7, "equal": True, "epoch": 3, "note": "x", "local_rows": 8, "world": 2}] * 2
 
 
+def test_workers_of_torchrun_are_spoken_for_by_one_per_node(supervise, torch_template,
+                                                            tmp_path: Path) -> None:
+    fake = supervise(2)  # one rank, torchrun, on each of two nodes; four workers below
+    nodes = [fake.info(f"node-{n}", node_rank=n) for n in range(2)]
+    ranks = [nodes[r // 2] | {"RANK": str(r), "WORLD_SIZE": "4", "LOCAL_RANK": str(r % 2)} for r in range(4)]
+    ran = torch_template.run_as("dcp_save", ranks, tmp_path / "save", store=str(tmp_path / "s"))
+    assert ran.exits == [0] * 4
+    assert all(r == ran.results[0] for r in ran.results)
+    [save] = fake.saves
+    assert {r: sorted(f["path"] for f in report["files"]) for r, report in save.reports.items()} == {
+        0: [".metadata", "__0_0.distcp", "__1_0.distcp"], 1: ["__2_0.distcp", "__3_0.distcp"]}
+    assert fake.verify(save) == []
+
+
 def test_a_rank_killed_while_saving_leaves_the_last_version_whole(supervise, torch_template,
                                                                    tmp_path: Path) -> None:
     fake = supervise(4)
