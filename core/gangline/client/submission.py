@@ -178,7 +178,7 @@ def _codes(target: Target, spec: GangSpec, origin: Origin, workdir: Path | None)
 def _inside(code: Code, workdir: Path | None) -> Code:
     if workdir is not None and code.root is not None and code.root != workdir:
         raise Rejected(f"{code.reference} is imported from {code.root}, not from {workdir}",
-                       field="workdir", fix="leave workdir out, or name the directory the module is imported from")
+                       field="workdir", fix="leave workdir out, or name the directory of the import")
     return code
 
 
