@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote
 
-from gangline.model.errors import Bug, GanglineError, Rejected, Unavailable
+from gangline.model.errors import Bug, GanglineError, NotFound, Rejected, Unavailable
 from gangline.model.gang import Ensured, Event, GangView, LogChunk, Submission, UsageRow, Watched
 from gangline.model.node import NodeView, ServerStatus
 from gangline.model.volume import PointerView, VolumeView
@@ -49,6 +49,8 @@ class Call(Generic[T]):
 def _error(status: int, data: object) -> GanglineError:
     if isinstance(data, Mapping) and "kind" in data:
         return GanglineError.from_wire(data)
+    if status == 404:
+        return NotFound("the server knows nothing of that name")
     if status in (502, 503, 504):
         return Unavailable(f"the server or a proxy before it answered {status}")
     return Bug(f"the server answered {status} without an error of Gangline's")
@@ -145,9 +147,9 @@ def volume(name: str) -> Call[VolumeView]:
 
 def set_name(volume_: str, name: str, version: int, expected_revision: int | None) -> Call[PointerView]:
     # A repeated compare-and-swap would find its own first try and report a false conflict.
-    return Call(method="PUT", path=f"/v1/volumes/{_part(volume_)}/names/{_part(name)}", read=PointerView.parse,
+    return Call(method="PUT", path=f"/v1/volumes/{_part(volume_)}/names/{_part(name)}",
                 body={"version": version, "expected_revision": expected_revision},
-                repeat=expected_revision is None)
+                repeat=expected_revision is None, read=PointerView.parse)
 
 
 def usage(by: str | Iterable[str], from_ms: int | None, to_ms: int | None) -> Call[list[UsageRow]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 import threading
 import time
@@ -75,7 +76,7 @@ class Client:
         """The slot's gang, made if there is none, and the token to act for it."""
         return self.ensure_many([submission])[0]
 
-    def ensure_many(self, submissions: Sequence[Submission]) -> list[Ensured]:
+    def ensure_many(self, submissions: Sequence[Submission]) -> builtins.list[Ensured]:
         """`ensure` for all of them or, if one is refused, for none."""
         return self._send(api.ensure_many([with_tenant(s, self._tenant) for s in submissions]))
 
@@ -84,7 +85,7 @@ class Client:
         return self._send(api.observe(gang))
 
     def list(self, state: str | Iterable[str] | None = None, slot_prefix: str | None = None,
-             limit: int | None = None) -> list[GangView]:
+             limit: int | None = None) -> builtins.list[GangView]:
         """Gangs, newest first, that are in one of these states and whose slot begins so."""
         return self._send(api.list_gangs(state, slot_prefix, limit))
 
@@ -111,11 +112,11 @@ class Client:
         """Ask for the end of a gang. Without a token a person asks; an outdated token changes nothing."""
         return self._send(api.cancel(gang, token, reason))
 
-    def cancel_slot(self, slot: str, epoch: int, reason: str = "") -> list[str]:
+    def cancel_slot(self, slot: str, epoch: int, reason: str = "") -> builtins.list[str]:
         """Cancel the slot's active gang if its epoch is not above `epoch`; the ids cancelled."""
         return self._send(api.cancel_slot(slot, epoch, reason))
 
-    def nodes(self) -> list[NodeView]:
+    def nodes(self) -> builtins.list[NodeView]:
         return self._send(api.nodes())
 
     def drain(self, node: str, owner: str, reason: str = "") -> NodeView:
@@ -137,7 +138,7 @@ class Client:
         """Store content under its SHA-256; `Rejected` when the two do not agree."""
         self._send(api.put_blob(sha256), source)
 
-    def volumes(self) -> list[VolumeView]:
+    def volumes(self) -> builtins.list[VolumeView]:
         return self._send(api.volumes())
 
     def volume(self, name: str) -> VolumeView:
@@ -149,8 +150,8 @@ class Client:
         return self._send(api.set_name(volume, name, version, expected_revision))
 
     def usage(self, by: str | Iterable[str] = "gang", from_ms: int | None = None,
-              to_ms: int | None = None) -> list[UsageRow]:
-        """The ledger of an interval, grouped by one or more of gang, attempt, node, tenant, slot, cause, pool."""
+              to_ms: int | None = None) -> builtins.list[UsageRow]:
+        """The ledger of an interval by one or more of gang, attempt, node, tenant, slot, cause, pool."""
         return self._send(api.usage(by, from_ms, to_ms))
 
     def stop(self, force: bool = False) -> int:

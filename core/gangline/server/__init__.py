@@ -1,1 +1,1 @@
-"""The server: HTTP handlers over the service, and the composition root of `gangline serve`. No decisions, no SQL."""
+"""HTTP handlers over the service, and the composition root of `gangline serve`. No decisions, no SQL."""

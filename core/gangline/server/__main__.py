@@ -60,9 +60,10 @@ def _options(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="gangline serve", allow_abbrev=False,
                                      description="Serve a home: schedule its gangs on its fleet.")
     default = os.environ.get("GANGLINE_HOME") or os.path.expanduser("~/.gangline")
-    parser.add_argument("--home", type=Path, default=Path(default), help="default: GANGLINE_HOME or ~/.gangline")
+    parser.add_argument("--home", type=Path, default=Path(default),
+                        help="default: GANGLINE_HOME or ~/.gangline")
     parser.add_argument("--fleet", type=Path, help="default: fleet.yaml in the home, else this machine")
-    parser.add_argument("--listen", metavar="HOST:PORT", help="also serve HTTP there; not only on the home's socket")
+    parser.add_argument("--listen", metavar="HOST:PORT", help="also serve HTTP there")
     parser.add_argument("--allow-host", metavar="NAME", action="append", default=[],
                         help="a name by which clients reach --listen; may be repeated")
     parser.add_argument("--token-file", type=Path, help="file with the bearer token that --listen asks for")

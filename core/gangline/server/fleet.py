@@ -67,7 +67,8 @@ def gpu_type(model: str) -> str:
 
 def _models_by_smi() -> list[str]:
     try:
-        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=SMI_S, check=False)
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=SMI_S,
+                                check=False)
     except (OSError, subprocess.TimeoutExpired):
         return []
     # MIG slices are listed indented below their GPU.

@@ -38,34 +38,35 @@ async def ensure(body: EnsureBody, state: ClientSide) -> Response:
 async def list_gangs(state: ClientSide, slot_prefix: str | None = None,
                      wanted: Annotated[str | None, Query(alias="state")] = None,
                      limit: Annotated[int, Query(ge=1, le=10_000)] = 100) -> Response:
-    return reply_list("gangs", await state.call(views.list_gangs, state.store, _states(wanted), slot_prefix,
-                                                limit))
+    return reply_list("gangs", await state.call(views.list_gangs, state.store, _states(wanted),
+                                                slot_prefix or "", limit, now_ms=state.now_ms()))
 
 
 @router.get("/gangs/{gang}", response_model=GangView)
 async def observe(gang: str, state: ClientSide) -> Response:
-    return reply(await state.call(views.observe, state.store, gang))
+    return reply(await state.call(views.observe, state.store, gang, now_ms=state.now_ms()))
 
 
 @router.post("/gangs/{gang}/watch", response_model=Watched)
 async def watch(gang: str, body: WatchBody, request: Request, state: ClientSide) -> Response:
     gang = await _id_of(state, gang)
-    last: Watched | None = None
+
+    async def renew() -> Watched:
+        return await state.call(submit.watch, state.store, gang, body.token, body.cursor,
+                                now_ms=state.now_ms())
 
     async def news() -> Watched | None:
-        nonlocal last
-        # Only what happened to the gang is worth a renewal: a renewal must not wake its own watcher.
-        if last is None or await state.call(views.events_after, state.store, gang, last.cursor):
-            last = await state.call(submit.watch, state.store, gang, body.token, body.cursor,
-                                    now_ms=state.now_ms())
-            return last if last.events or last.view.state.final else None
-        return None
+        # Only events are worth another renewal, which must neither wake its own watcher nor cost every wake.
+        happened = await state.call(views.events_after, state.store, gang, body.cursor, 1)
+        return await renew() if happened else None
 
+    now = await renew()
+    if now.events or now.view.state.final:
+        return reply(now)
+    # A claim must be renewed well before it lapses, so nobody is held for longer than part of that.
+    wait_s = min(body.wait_s, now.view.spec.orphan_after / 3)
     with state.watching():
-        found = await hold(request, state.notifier, (gang_key(gang),), body.wait_s, news)
-    watched = found or last
-    assert watched is not None
-    return reply(watched)
+        return reply(await hold(request, state.notifier, (gang_key(gang),), wait_s, news) or now)
 
 
 @router.get("/gangs/{gang}/events")
@@ -131,9 +132,9 @@ def _latest(view: GangView) -> int:
     return view.attempts[-1].number if view.attempts else 0
 
 
-def _states(wanted: str | None) -> list[GangState] | None:
+def _states(wanted: str | None) -> list[GangState]:
     if not wanted:
-        return None
+        return []
     try:
         return [GangState(name) for name in wanted.split(",")]
     except ValueError:

@@ -28,7 +28,8 @@ class Guard:
     the directory's owner alone gets this far. With `token`, every request must carry it.
     """
 
-    def __init__(self, app: ASGIApp, *, hosts: frozenset[str] | None = None, token: str | None = None) -> None:
+    def __init__(self, app: ASGIApp, *, hosts: frozenset[str] | None = None,
+                 token: str | None = None) -> None:
         self._app = app
         self._hosts = hosts
         self._token = token

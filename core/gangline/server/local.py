@@ -17,7 +17,7 @@ def local_loop(store: Store, fleet: Fleet, home: Path, url: str) -> SchedulerLoo
     """The scheduler over the local engine; `Rejected` when a pool asks for another one."""
     for pool in fleet.pools:
         if pool.engine != "local":
-            raise Rejected(f"the {pool.engine} engine is not available yet", field=f"pools.{pool.name}.engine",
-                           fix="use local")
+            raise Rejected(f"the {pool.engine} engine is not available yet",
+                           field=f"pools.{pool.name}.engine", fix="use local")
     engine = LocalEngine(home=home, server_url=url, sweep=sweep)
     return Loop(store=store, fleet=fleet, engines={"local": engine}, now_ms=now_ms)

@@ -8,7 +8,17 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from gangline.model.errors import Rejected
-from gangline.model.orders import Hello, OpenSave, Orders, Poll, RankSaved, Reports, SaveDir, SaveState, Welcome
+from gangline.model.orders import (
+    Hello,
+    OpenSave,
+    Orders,
+    Poll,
+    RankSaved,
+    Reports,
+    SaveDir,
+    SaveState,
+    Welcome,
+)
 from gangline.server.bodies import LogsBody
 from gangline.server.common import NodeSide, reply, reply_plain
 from gangline.server.notify import log_key, node_key

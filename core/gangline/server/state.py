@@ -67,7 +67,7 @@ class ServerState:
     new_token: Callable[[], str] = new_token
     started_ms: int = field(default_factory=now_ms)
     pid: int = field(default_factory=os.getpid)
-    pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(16, thread_name_prefix="request"))
+    pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(16, "request"))
     blobs: BlobStore = field(init=False)
     logs: LogStore = field(init=False)
     leave: asyncio.Event = field(default_factory=asyncio.Event)  # set: the server is to exit

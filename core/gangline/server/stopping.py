@@ -27,11 +27,11 @@ async def stop(state: ServerState, *, force: bool) -> None:
         state.refuse_when_stopping()
         state.stopping = True
     try:
-        active = await _active(state)
-        if active and not force:
-            raise Conflict(_still(active), fix="wait for them, or cancel them with: gangline stop --force")
-        if active:
-            await _end_all(state, active)
+        if await _is_active(state):
+            if not force:
+                raise Conflict(await _still(state),
+                               fix="wait for them, or cancel them with: gangline stop --force")
+            await _end_all(state)
     except BaseException:
         state.stopping = False
         raise
@@ -45,7 +45,7 @@ async def leave_when_idle(state: ServerState, idle_s: float) -> None:
     """Stop the server once no gang was active and no client asked anything for `idle_s` seconds."""
     while not state.leave.is_set():
         rest_s = state.used_s + idle_s - time.monotonic()
-        if rest_s <= 0 and (state.watchers or await _active(state)):
+        if rest_s <= 0 and (state.watchers or await _is_active(state)):
             state.used_s = time.monotonic()
         elif rest_s <= 0:
             _log.info("nothing to do for %.0f s: leaving", idle_s)
@@ -56,23 +56,28 @@ async def leave_when_idle(state: ServerState, idle_s: float) -> None:
         await asyncio.sleep(max(0.05, min(rest_s, idle_s)))
 
 
+async def _is_active(state: ServerState) -> bool:
+    return (await state.call(views.status_counts, state.store)).active_gangs > 0
+
+
 async def _active(state: ServerState) -> list[str]:
-    gangs = await state.call(views.list_gangs, state.store, _ACTIVE, None, 10_000)
-    return [view.gang for view in gangs]
+    return [view.gang for view in await state.call(views.list_gangs, state.store, _ACTIVE, "", 100_000)]
 
 
-async def _end_all(state: ServerState, gangs: list[str]) -> None:
-    for gang in gangs:
+async def _end_all(state: ServerState) -> None:
+    for gang in await _active(state):
         await state.call(submit.cancel, state.store, gang, None, "the server is being stopped",
                          now_ms=state.now_ms())
     with state.notifier.listen(ANY_GANG) as bell:
         until_s = time.monotonic() + FORCED_WAIT_S
-        while left := await _active(state):
+        while await _is_active(state):
             if not await bell.wait(until_s - time.monotonic()):
-                raise Unavailable(f"{_still(left)} after {FORCED_WAIT_S:.0f}s", fix="look at their nodes")
+                raise Unavailable(f"{await _still(state)} after {FORCED_WAIT_S:.0f}s",
+                                  fix="look at their nodes")
             bell.clear()
 
 
-def _still(gangs: list[str]) -> str:
+async def _still(state: ServerState) -> str:
+    gangs = await _active(state)
     shown = ", ".join(gangs[:5]) + (", …" if len(gangs) > 5 else "")
     return f"{len(gangs)} gang{'s are' if len(gangs) > 1 else ' is'} active: {shown}"

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import and_, insert, select, update
+from sqlalchemy import ColumnElement, and_, func, insert, or_, select, update
 
 from gangline.model.errors import Bug
 from gangline.model.gang import End, Resume
@@ -47,6 +47,32 @@ class Attempts:
         """In node-rank order."""
         query = select(members).where(_part(members, gang, number)).order_by(members.c.node_rank)
         return tuple(Member(**row._mapping) for row in self._scope.rows(query))
+
+    def member_on(self, gang: str, number: int, node: str) -> Member | None:
+        row = self._scope.row(select(members).where(_part(members, gang, number), members.c.node == node))
+        return None if row is None else Member(**row._mapping)
+
+    def unready(self, gang: str, number: int) -> int:
+        """How many nodes have not reported ready yet."""
+        return self._count(members, gang, number, members.c.ready_ms.is_(None))
+
+    def unstarted(self, gang: str, number: int) -> int:
+        return self._count(members, gang, number, members.c.started_ms.is_(None))
+
+    def unempty(self, gang: str, number: int) -> int:
+        """On how many nodes a process may be left."""
+        return self._count(members, gang, number, members.c.empty_ms.is_(None))
+
+    def unfinished_ranks(self, gang: str, number: int, node_rank: int | None = None) -> int:
+        """How many ranks have not ended well, of the whole attempt or of one node."""
+        undone = or_(ranks.c.cause.is_(None), ranks.c.cause != Cause.SUCCESS)
+        if node_rank is not None:
+            undone = and_(undone, ranks.c.node_rank == node_rank)
+        return self._count(ranks, gang, number, undone)
+
+    def rank(self, gang: str, number: int, rank: int) -> Rank | None:
+        row = self._scope.row(select(ranks).where(_part(ranks, gang, number), ranks.c.rank == rank))
+        return None if row is None else Rank(**row._mapping)
 
     def busy_on(self, node: str) -> tuple[Member, ...]:
         """Members on a node that may still have processes there."""
@@ -108,10 +134,15 @@ class Attempts:
         self._mark(member, lost=True)
 
     def exited(self, report: RankExit) -> None:
+        self._scope.wake(gang=report.gang)
         self._scope.run(update(ranks).where(
             _part(ranks, report.gang, report.attempt), ranks.c.rank == report.rank).values(
             state="exited", cause=report.cause, exit_code=report.exit_code, signal=report.signal,
             result=report.result))
+
+    def _count(self, table: Any, gang: str, number: int, where: ColumnElement[bool]) -> int:
+        return int(self._scope.scalar(select(func.count()).select_from(table).where(
+            _part(table, gang, number), where)))
 
     def _mark(self, member: Member, **values: Any) -> None:
         self._scope.run(update(members).where(

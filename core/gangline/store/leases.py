@@ -126,7 +126,7 @@ class Ports:
         self._scope = scope
 
     def spare(self, host: str, first: int, last: int, prefer: int) -> int | None:
-        """A port of first..last that nobody holds on the host, from `prefer` upwards; None if all are held."""
+        """A port of first..last that nobody holds on the host, from `prefer` up; None if all are held."""
         taken = {row.port for row in self._scope.rows(select(ports.c.port).where(ports.c.host == host))}
         count = last - first + 1
         candidates = (first + (prefer - first + i) % count for i in range(count))

@@ -148,7 +148,8 @@ def _attempts() -> None:
         sa.Column("started_ms", sa.BigInteger(), nullable=True),
         sa.Column("empty_ms", sa.BigInteger(), nullable=True),
         sa.Column("lost", sa.Boolean(), nullable=False),
-        sa.ForeignKeyConstraint(["gang", "attempt"], ["attempts.gang", "attempts.number"], name=op.f("fk_members_gang_attempt")),
+        sa.ForeignKeyConstraint(["gang", "attempt"], ["attempts.gang", "attempts.number"],
+            name=op.f("fk_members_gang_attempt")),
         sa.ForeignKeyConstraint(["node"], ["nodes.name"], name=op.f("fk_members_node")),
         sa.PrimaryKeyConstraint("gang", "attempt", "node_rank", name=op.f("pk_members")),
     )
@@ -167,7 +168,8 @@ def _attempts() -> None:
         sa.Column("exit_code", sa.Integer(), nullable=True),
         sa.Column("signal", sa.Text(), nullable=True),
         sa.Column("result", sa.Text(), nullable=True),
-        sa.ForeignKeyConstraint(["gang", "attempt"], ["attempts.gang", "attempts.number"], name=op.f("fk_ranks_gang_attempt")),
+        sa.ForeignKeyConstraint(["gang", "attempt"], ["attempts.gang", "attempts.number"],
+            name=op.f("fk_ranks_gang_attempt")),
         sa.PrimaryKeyConstraint("gang", "attempt", "rank", name=op.f("pk_ranks")),
     )
 
@@ -224,7 +226,8 @@ def _leases() -> None:
         sa.Column("port", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("gang", sa.Text(), nullable=False),
         sa.Column("attempt", sa.Integer(), nullable=False),
-        sa.ForeignKeyConstraint(["gang", "attempt"], ["attempts.gang", "attempts.number"], name=op.f("fk_ports_gang_attempt")),
+        sa.ForeignKeyConstraint(["gang", "attempt"], ["attempts.gang", "attempts.number"],
+            name=op.f("fk_ports_gang_attempt")),
         sa.PrimaryKeyConstraint("host", "port", name=op.f("pk_ports")),
     )
 
@@ -290,10 +293,12 @@ def _saves() -> None:
         sa.Column("version", sa.Integer(), nullable=True),
         sa.Column("error", sa.Text(), nullable=True),
         sa.Column("opened_ms", sa.BigInteger(), nullable=False),
-        sa.ForeignKeyConstraint(["gang", "attempt"], ["attempts.gang", "attempts.number"], name=op.f("fk_saves_gang_attempt")),
+        sa.ForeignKeyConstraint(["gang", "attempt"], ["attempts.gang", "attempts.number"],
+            name=op.f("fk_saves_gang_attempt")),
         sa.ForeignKeyConstraint(["volume"], ["volumes.name"], name=op.f("fk_saves_volume")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_saves")),
-        sa.UniqueConstraint("gang", "attempt", "generation", "mount", "key", name=op.f("uq_saves_gang_attempt_generation_mount_key")),
+        sa.UniqueConstraint("gang", "attempt", "generation", "mount", "key",
+            name=op.f("uq_saves_gang_attempt_generation_mount_key")),
         sa.UniqueConstraint("volume", "directory", name=op.f("uq_saves_volume_directory")),
     )
     op.create_index(op.f("ix_saves_state"), "saves", ["state"], unique=False)
