@@ -184,12 +184,12 @@ def _check_launcher(member: Membership) -> None:
                        fix="set ranks_per_node and run the script itself instead of torchrun")
 
 
-_keys: set[tuple[str, int, int, str, str]] = set()
+_keys: set[tuple[str, int, str, str]] = set()
 _keys_lock = threading.Lock()
 
 
 def _claim_key(member: Membership, mount: str, key: str) -> None:
-    claim = (member.gang, member.attempt, cluster_info().rank, mount, key)
+    claim = (member.token, cluster_info().rank, mount, key)
     with _keys_lock:
         if claim in _keys:
             raise Rejected(f"this attempt has already saved {key} to {mount}", field="step",
@@ -199,4 +199,4 @@ def _claim_key(member: Membership, mount: str, key: str) -> None:
 
 def _release_key(member: Membership, mount: str, key: str) -> None:
     with _keys_lock:
-        _keys.discard((member.gang, member.attempt, cluster_info().rank, mount, key))
+        _keys.discard((member.token, cluster_info().rank, mount, key))
