@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 from pathlib import Path
+from typing import Any
 
 import click
 import yaml
@@ -30,12 +31,11 @@ def fleet() -> None:
 @click.option("--pool", default="emulated", show_default=True, help="Name of the pool.")
 @click.option("--zone", default="local", show_default=True, help="Zone of the nodes.")
 @click.option("--fabric", default="fabric-1", show_default=True, help="Network of the nodes.")
-@click.option("--rdma/--no-rdma", default=True, show_default=True, help="Whether that network pretends to do RDMA.")
+@click.option("--rdma/--no-rdma", default=True, show_default=True, help="Pretend that network does RDMA.")
 @click.option("--price", metavar="AMOUNT", help='Price of one GPU for one hour, such as "7.10", in USD.')
 @click.option("--force", is_flag=True, help="Replace the fleet file that is there.")
-@click.option("--home", metavar="DIR", help="Home of the embedded server [default: GANGLINE_HOME, else ~/.gangline].")
-def init(gpu: str, nodes: int, pool: str, zone: str, fabric: str, rdma: bool, price: str | None, force: bool,
-         home: str | None) -> None:
+@click.option("--home", metavar="DIR", help="Home of the server [default: GANGLINE_HOME, else ~/.gangline].")
+def init(force: bool, home: str | None, **given: Any) -> None:
     """Write a fleet of emulated nodes on this machine, for the embedded server.
 
     Emulated nodes run ranks on this machine's processors and are marked as such wherever they show, so
@@ -46,12 +46,7 @@ def init(gpu: str, nodes: int, pool: str, zone: str, fabric: str, rdma: bool, pr
       gangline fleet init --emulated H100:8 --nodes 4
     """
     path = home_dir(home, os.environ) / "fleet.yaml"
-    declared = {"name": pool, "engine": "local", "gpu": gpu, "zone": zone, "fabric": fabric, "min": nodes,
-                "max": nodes, "emulated": True}
-    if rdma:
-        declared["rdma"] = {"kind": "infiniband", "gbps": 3200}
-    if price is not None:
-        declared["price_per_gpu_hour"] = price
+    declared = emulated_pool(**given)
     Fleet.parse({"pools": [declared]})
     record = read_record(path.parent)
     if record is not None and record.alive:
@@ -59,8 +54,25 @@ def init(gpu: str, nodes: int, pool: str, zone: str, fabric: str, rdma: bool, pr
                        fix="run: gangline stop, then try again")
     if path.exists() and not force:
         raise Conflict(f"{path} is there already", fix="give --force to replace it")
-    text = "# The fleet of this home's embedded server; read when it starts.\n" + \
-        yaml.safe_dump({"pools": [declared]}, sort_keys=False)
+    _write(path, "# The fleet of this home's embedded server; read when it starts.\n"
+           + yaml.safe_dump({"pools": [declared]}, sort_keys=False))
+    news(f"wrote {path}: {given['nodes']} emulated nodes with {given['gpu']} each; "
+         "the next command that needs a server starts it")
+
+
+def emulated_pool(*, gpu: str, nodes: int, pool: str, zone: str, fabric: str, rdma: bool,
+                  price: str | None) -> dict[str, Any]:
+    """The pool as a fleet file declares it."""
+    declared: dict[str, Any] = {"name": pool, "engine": "local", "gpu": gpu, "zone": zone, "fabric": fabric,
+                                "min": nodes, "max": nodes, "emulated": True}
+    if rdma:
+        declared["rdma"] = {"kind": "infiniband", "gbps": 3200}
+    if price is not None:
+        declared["price_per_gpu_hour"] = price
+    return declared
+
+
+def _write(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         part = path.with_suffix(f".{os.getpid()}.part")
@@ -69,7 +81,6 @@ def init(gpu: str, nodes: int, pool: str, zone: str, fabric: str, rdma: bool, pr
     except OSError as exc:
         raise Rejected(f"cannot write {path}: {exc.strerror}", field="--home",
                        fix="set GANGLINE_HOME to a directory you can write") from None
-    news(f"wrote {path}: {nodes} emulated nodes with {gpu} each; the next command that needs a server starts it")
 
 
 @fleet.command("show")
@@ -117,9 +128,3 @@ def undrain(reach: Reach, node: str, owner: str | None, as_json: bool) -> None:
         show_json(view.full())
     else:
         news(f"{view.node} takes work again")
-
-
-def fleet_file(home: Path) -> Path | None:
-    """The home's fleet file, if it has one."""
-    path = home / "fleet.yaml"
-    return path if path.exists() else None

@@ -112,7 +112,7 @@ class Follower:
         if len(known) <= MAX_FOLLOWED_RANKS:
             return known
         if self._reading == 1:
-            self._screen.say(f"{len(known)} ranks: showing the log of rank 0; gangline logs --rank N shows others")
+            self._screen.say(f"{len(known)} ranks: showing the log of rank 0; --rank N shows others")
         return known[:1]
 
     def _world_size(self) -> int:
@@ -133,8 +133,8 @@ class Follower:
 
     def _signalled(self, number: int) -> Ending | None:
         if number == signal.SIGTERM:
-            self._screen.say(f"detached; {self._gang} goes on. Follow it with: gangline logs -f {self._gang}; "
-                             f"cancel it with: gangline cancel {self._gang}")
+            self._screen.say(f"detached; {self._gang} goes on. Follow it with: gangline logs -f "
+                             f"{self._gang}; cancel it with: gangline cancel {self._gang}")
             return Ending(self._view, left_with=TERMINATED)
         self._interrupts += 1
         if self._interrupts > 1:

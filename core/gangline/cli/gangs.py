@@ -180,7 +180,8 @@ def _chosen(view: GangView, ranks: tuple[int, ...]) -> list[int]:
     known = [r.rank for r in view.ranks]
     wrong = [rank for rank in ranks if rank not in known]
     if wrong and known:
-        raise Rejected(f"{view.gang} has ranks 0 to {len(known) - 1}", field="--rank", fix="choose one of them")
+        raise Rejected(f"{view.gang} has ranks 0 to {len(known) - 1}, not {wrong[0]}", field="--rank",
+                       fix="choose one of them")
     if ranks or len(known) <= 16:
         return list(ranks) or known
     news(f"{len(known)} ranks: showing rank 0; --rank N shows others")

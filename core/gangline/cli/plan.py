@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 
 import click
 
@@ -28,7 +29,8 @@ def plan(fleet_path: Path, gangs_path: Path, as_json: bool) -> None:
     """
     gangs = read_yaml(gangs_path)
     if not isinstance(gangs, list):
-        raise Rejected(f"{gangs_path} holds no list of gangs", field="--gangs", fix="begin each gang with a dash")
+        raise Rejected(f"{gangs_path} holds no list of gangs", field="--gangs",
+                       fix="begin each gang with a dash")
     outcome = plan_files(read_fleet(fleet_path), gangs)
     if as_json:
         show_json(outcome)

@@ -40,7 +40,8 @@ def node_list(nodes: Sequence[NodeView]) -> Lines:
     for n in nodes:
         kind = f"{n.gpu_type}:{n.gpu_count}" + (" emulated" if n.emulated else "")
         place = "/".join(filter(None, (n.zone, n.fabric, *n.path)))
-        price = f"{format_money(n.price_nano_per_gpu_hour, 2)} {n.currency}" if n.price_nano_per_gpu_hour else ""
+        nano = n.price_nano_per_gpu_hour
+        price = f"{format_money(nano, 2)} {n.currency}" if nano else ""
         why = f"{n.drain.reason} ({n.drain.owner})".strip() if n.drain else ""
         rows.append((n.node, n.pool, kind, state_text(node_state(n)), f"{len(n.free_gpus)}/{n.gpu_count}",
                      ", ".join(n.gangs), place, price, why))

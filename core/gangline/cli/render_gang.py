@@ -95,7 +95,7 @@ def explanation(view: GangView, now_ms: int) -> Lines:
     lines = [Text.assemble((view.name, "bold"), f" ({view.gang}) ", state_text(view.state),
                            f" since {ago(view.changed_ms, now_ms).removesuffix(' ago')}")]
     if view.state is GangState.QUEUED:
-        return lines + (wait_lines(view.wait, now_ms) if view.wait else [Text("  the next planning pass will say why")])
+        return lines + (wait_lines(view.wait, now_ms) if view.wait else [Text("  not planned yet")])
     last = view.attempts[-1] if view.attempts else None
     if not view.state.final and last is not None:
         lines += fields([("holds", nodes_text(last)), ("attempt", str(last.number)),

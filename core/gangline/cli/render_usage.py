@@ -15,8 +15,8 @@ def usage_table(rows: Sequence[UsageRow], by: Sequence[str]) -> Lines:
     """One group a line, and the sum of each currency, which is exactly that of its lines."""
     if not rows:
         return [Text("nothing was used")]
-    body = [[*(row.by.get(key, "") for key in by), *_numbers(row.gpu_ms, row.node_ms, row.cost_nano, row.currency)]
-            for row in rows]
+    body = [[*(row.by.get(key, "") for key in by),
+             *_numbers(row.gpu_ms, row.node_ms, row.cost_nano, row.currency)] for row in rows]
     for currency in sorted({row.currency for row in rows}):
         same = [row for row in rows if row.currency == currency]
         numbers = _numbers(sum(r.gpu_ms for r in same), sum(r.node_ms for r in same),
@@ -26,4 +26,5 @@ def usage_table(rows: Sequence[UsageRow], by: Sequence[str]) -> Lines:
 
 
 def _numbers(gpu_ms: int, node_ms: int, cost_nano: int, currency: str) -> list[str]:
-    return [f"{gpu_ms / MS_PER_HOUR:.4f}", f"{node_ms / MS_PER_HOUR:.4f}", f"{format_money(cost_nano)} {currency}"]
+    return [f"{gpu_ms / MS_PER_HOUR:.4f}", f"{node_ms / MS_PER_HOUR:.4f}",
+            f"{format_money(cost_nano)} {currency}"]

@@ -19,8 +19,8 @@ def volume_list(volumes: Sequence[VolumeView], now_ms: int) -> Lines:
         newest = v.versions[0] if v.versions else None
         names = ", ".join(f"{p.name}={p.version}" for p in v.names)
         rows.append((v.volume, str(len(v.versions)), f"{v.volume}@{newest.version}" if newest else "",
-                     ago(newest.created_ms, now_ms) if newest else "", size_text(sum(x.bytes for x in v.versions)),
-                     names))
+                     ago(newest.created_ms, now_ms) if newest else "",
+                     size_text(sum(x.bytes for x in v.versions)), names))
     return table(("VOLUME", "VERSIONS", "NEWEST", "COMMITTED", "SIZE", "NAMES"), rows)
 
 
@@ -34,10 +34,11 @@ def volume_details(volume: VolumeView, now_ms: int) -> Lines:
         names.setdefault(pointer.version, []).append(pointer.name)
     rows = [(f"{volume.volume}@{v.version}", "" if v.step is None else str(v.step), metrics_text(v),
              size_text(v.bytes), str(v.files), ago(v.created_ms, now_ms), v.gang or "", v.slot or "",
-             ", ".join(names.get(v.version, ())), Text(f"damaged: {v.damaged}", style="red") if v.damaged else "")
+             ", ".join(names.get(v.version, ())),
+             Text(f"damaged: {v.damaged}", style="red") if v.damaged else "")
             for v in volume.versions]
-    return lines + table(("VERSION", "STEP", "METRICS", "SIZE", "FILES", "COMMITTED", "GANG", "SLOT", "NAMES", ""),
-                         rows, indent="  ")
+    headers = ("VERSION", "STEP", "METRICS", "SIZE", "FILES", "COMMITTED", "GANG", "SLOT", "NAMES", "")
+    return lines + table(headers, rows, indent="  ")
 
 
 def metrics_text(version: VersionView) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ def gang_options(command: Any) -> Any:
         click.option("--size", help="Number of nodes."),
         click.option("--gpu", multiple=True, metavar="TYPE:COUNT",
                      help="GPUs of each node, such as H100:8, or cpu. Again for alternatives, best first."),
-        click.option("--ranks-per-node", type=int, help="Processes on each node [default: its GPUs; 1 for cpu]."),
+        click.option("--ranks-per-node", type=int, metavar="N",
+                     help="Processes on each node [default: its GPUs; 1 for cpu]."),
         click.option("--rdma/--no-rdma", default=None, help="Require one RDMA fabric for all nodes."),
         click.option("--arg", "args", multiple=True, metavar="K=V",
                      help="An argument of the function; V is JSON, or else text. May be repeated."),
@@ -42,9 +44,10 @@ def gang_options(command: Any) -> Any:
         click.option("--tenant", help="Whose work it is."),
         click.option("--pool", help="Run in this pool only."),
         click.option("--zone", help="Run in this zone only."),
-        click.option("--slot", help="Name of the step this is: the same work in the same slot is found again, "
-                     "and resumes from its own checkpoints [default: a new one]."),
-        click.option("--epoch", type=click.IntRange(min=0), default=0, help="Which deliberate new start of the slot."),
+        click.option("--slot", help="Name of the step this is: the same work in the same slot is found "
+                     "again, and resumes from its own checkpoints [default: a new one]."),
+        click.option("--epoch", type=click.IntRange(min=0), default=0, metavar="N",
+                     help="Which deliberate new start of the slot this is [default: 0]."),
     )):
         command = option(command)
     return command
@@ -129,7 +132,8 @@ def prepare_target(target: str, given: dict[str, Any], home: str | None) -> Prep
     elif ":" not in target:
         raise Rejected(f"{target!r} is neither a spec file nor a function",
                        fix="write FILE.yaml or package.module:function")
-    origin = Origin(slot=slot, epoch=epoch, base=base, search=places, home=Path(home) if home else None)
+    origin = Origin(slot=slot, epoch=epoch, watched=False, base=base, search=places,
+                    home=Path(home) if home else None)
     return prepare(written or target, args, options=_overrides(written, given), origin=origin)
 
 
@@ -194,5 +198,5 @@ def _value(text: str) -> Any:
         value = json.loads(text)
     except ValueError:
         return text
-    # json accepts NaN and Infinity, which are not JSON and would not survive the way to the ranks.
-    return text if isinstance(value, float) and value in (float("inf"), float("-inf")) or value != value else value
+    # Python reads NaN and Infinity, which are not JSON and would not survive the way to the ranks.
+    return text if isinstance(value, float) and not math.isfinite(value) else value

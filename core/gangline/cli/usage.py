@@ -19,7 +19,8 @@ GROUPS = ("gang", "attempt", "node", "tenant", "slot", "cause", "pool")
 @cli.command()
 @click.option("--by", default="cause", show_default=True, metavar="GROUP,…",
               help=f"One or more of {', '.join(GROUPS)}.")
-@click.option("--from", "from_text", metavar="TIME", help="From then on: 2026-01-31, 2026-01-31T12:00, or 24h ago as 24h.")
+@click.option("--from", "from_text", metavar="TIME",
+              help="From then on: 2026-01-31, 2026-01-31T12:00, or 24h for a day ago.")
 @click.option("--to", "to_text", metavar="TIME", help="Until then, in the same forms [default: now].")
 @as_json
 @reaches_server
@@ -34,7 +35,8 @@ def usage(reach: Reach, by: str, from_text: str | None, to_text: str | None, as_
     groups = [part.strip() for part in by.split(",") if part.strip()]
     wrong = [group for group in groups if group not in GROUPS]
     if wrong or not groups:
-        raise Rejected(f"{(wrong or [by])[0]!r} is not a group", field="--by", fix=f"choose from {', '.join(GROUPS)}")
+        raise Rejected(f"{(wrong or [by])[0]!r} is not a group", field="--by",
+                       fix=f"choose from {', '.join(GROUPS)}")
     now_ms = int(time.time() * 1000)
     rows = reach.client().usage(groups, from_ms=instant_ms(from_text, "--from", now_ms),
                                 to_ms=instant_ms(to_text, "--to", now_ms))
@@ -55,4 +57,5 @@ def instant_ms(text: str | None, field: str, now_ms: int) -> int | None:
     try:
         return int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
     except (ValueError, OverflowError):
-        raise Rejected(f"{text!r} is not a time", field=field, fix="write 2026-01-31, 2026-01-31T12:00 or 24h") from None
+        raise Rejected(f"{text!r} is not a time", field=field,
+                       fix="write 2026-01-31, 2026-01-31T12:00 or 24h") from None

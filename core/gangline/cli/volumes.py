@@ -75,7 +75,8 @@ def verify(reach: Reach, reference: str, as_json: bool) -> int:
     elif problems:
         show([Text(f"{view.volume}@{version.version} is damaged:"), *(Text(f"  {p}") for p in problems)])
     else:
-        show([Text(f"{view.volume}@{version.version} is verified: {version.files} files, {version.bytes} bytes")])
+        show([Text(f"{view.volume}@{version.version} is verified: {version.files} files, "
+                   f"{version.bytes} bytes")])
     return 1 if problems else 0
 
 
@@ -128,7 +129,8 @@ def name_command(reach: Reach, pointer: str, reference: str, expect: int | None,
 
 def resume_version(volume: VolumeView, slot: str, gangs: list[GangView]) -> VersionView | None:
     """The newest undamaged version `slot` has committed since its last success; None if there is none."""
-    since = max((g.ended_ms or 0 for g in gangs if g.slot == slot and g.state is GangState.SUCCEEDED), default=0)
+    ends = [g.ended_ms or 0 for g in gangs if g.slot == slot and g.state is GangState.SUCCEEDED]
+    since = max(ends, default=0)
     fit = [v for v in volume.versions if v.slot == slot and v.damaged is None and v.created_ms > since]
     return max(fit, key=lambda v: v.version, default=None)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote
 
-from gangline.model.errors import Bug, GanglineError, Rejected, Unavailable
+from gangline.model.errors import Bug, GanglineError, NotFound, Rejected, Unavailable
 from gangline.model.gang import Ensured, Event, GangView, LogChunk, Submission, UsageRow, Watched
 from gangline.model.node import NodeView, ServerStatus
 from gangline.model.volume import PointerView, VolumeView
@@ -49,6 +49,8 @@ class Call(Generic[T]):
 def _error(status: int, data: object) -> GanglineError:
     if isinstance(data, Mapping) and "kind" in data:
         return GanglineError.from_wire(data)
+    if status == 404:
+        return NotFound("the server knows nothing of that name")
     if status in (502, 503, 504):
         return Unavailable(f"the server or a proxy before it answered {status}")
     return Bug(f"the server answered {status} without an error of Gangline's")

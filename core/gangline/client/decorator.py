@@ -10,10 +10,12 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
 
-from gangline.client.run import Run
+from gangline.client.run import Run, failed
 from gangline.client.submission import Origin, Prepared, build_spec, prepare_many, submit
 from gangline.model.errors import Rejected
+from gangline.model.gang import GangView
 from gangline.model.spec import GangSpec
+from gangline.model.states import GangState
 
 if TYPE_CHECKING:
     from gangline.client.http import Client
@@ -63,7 +65,7 @@ class Clustered(Generic[P, R]):
         self._slot = slot
         self._epoch = epoch
         _refuse_method(fn)
-        _check_options(fn, options)
+        _check_options(options)
 
     def __repr__(self) -> str:
         return f"<clustered {self.fn.__module__}.{self.fn.__qualname__}>"
@@ -127,7 +129,8 @@ class Clustered(Generic[P, R]):
 
     def prepare(self, each: Iterable[Mapping[str, Any]]) -> list[Prepared]:
         """What submitting every set of named arguments would send, in order."""
-        return prepare_many(self, list(each), origin=Origin(slot=self._slot, epoch=self._epoch))
+        return prepare_many(self, list(each),
+                            origin=Origin(slot=self._slot, epoch=self._epoch, watched=False))
 
     def _submit(self, each: list[dict[str, Any]]) -> list[Run]:
         prepared = self.prepare(each)
@@ -155,22 +158,20 @@ def clustered(fn: Callable[..., Any] | None = None, /, **options: Unpack[GangOpt
     return lambda function: Clustered(function, options)
 
 
-def _results(views: list[Any]) -> list[Any]:
-    from gangline.client.run import failed
-    from gangline.model.states import GangState
-
-    bad = [v for v in views if v.state is not GangState.SUCCEEDED]
-    if bad:
-        error = failed(bad[0])
-        if len(views) > 1:
-            error.message = f"{len(bad)} of {len(views)} gangs failed; the first: {error.message}"
-        raise error
-    return [v.result for v in views]
+def _results(views: list[GangView]) -> list[Any]:
+    bad = [view for view in views if view.state is not GangState.SUCCEEDED]
+    if not bad:
+        return [view.result for view in views]
+    error = failed(bad[0])
+    if len(views) > 1:
+        error.message = f"{len(bad)} of {len(views)} gangs failed; the first: {error.message}"
+    raise error
 
 
 def _refuse_method(fn: Callable[..., Any]) -> None:
-    *_, owner, name = ("<locals>", *getattr(fn, "__qualname__", "").split("."))
-    if isinstance(fn, staticmethod | classmethod) or owner != "<locals>":
+    qualname: str = getattr(fn, "__qualname__", repr(fn))
+    container, _, name = qualname.rpartition(".")
+    if isinstance(fn, staticmethod | classmethod) or not ("." + container).endswith((".", ".<locals>")):
         raise Rejected(f"{name} is a method; a gang runs plain functions",
                        fix=f"move {name} out of its class")
     if isinstance(fn, Clustered):
@@ -179,7 +180,7 @@ def _refuse_method(fn: Callable[..., Any]) -> None:
         raise Rejected(f"{fn!r} is not a function", fix="decorate a function")
 
 
-def _check_options(fn: Callable[..., Any], options: Mapping[str, Any]) -> None:
+def _check_options(options: Mapping[str, Any]) -> None:
     for field in ("function", "command", "args", "roles"):
         if field in options:
             raise Rejected("is not an option of a clustered function", field=field,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gangline.client.tail import LogLine, tail
 from gangline.model.errors import GangFailed
-from gangline.model.gang import Ensured, End, Event, GangView
+from gangline.model.gang import End, Ensured, Event, GangView
 from gangline.model.states import Cause, GangState
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ class Run:
             if news.view.state.final:
                 return news.view
             if deadline is not None and time.monotonic() >= deadline:
-                raise TimeoutError(f"{describe(news.view)} is {news.view.state} after {timeout_s:g} s; it goes on")
+                raise TimeoutError(f"{describe(news.view)} is {news.view.state} after {timeout_s:g} s; "
+                                   "it goes on")
 
     def result(self, timeout_s: float | None = None) -> Any:
         """Rank 0's value, once the gang has succeeded.

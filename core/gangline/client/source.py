@@ -59,7 +59,7 @@ class Source:
             return
         given, spec = set(args), node.args
         required = spec.args[:len(spec.args) - len(spec.defaults)]
-        required += [a for a, default in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if default is None]
+        required += [a for a, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if value is None]
         names = [a.arg for a in (*spec.args, *spec.kwonlyargs)]
         for name in sorted(given - set(names)):
             if spec.kwarg is None:
@@ -67,7 +67,8 @@ class Source:
                                fix=_nearest(name, names) or f"it takes {', '.join(names) or 'none'}")
         missing = [a.arg for a in required if a.arg not in given]
         if missing:
-            raise Rejected(f"{qualname} needs the argument {missing[0]!r}", field="args", fix="give it a value")
+            raise Rejected(f"{qualname} needs the argument {missing[0]!r}", field="args",
+                           fix="give it a value")
         if spec.posonlyargs:
             raise Rejected(f"{qualname} has positional-only arguments; arguments are passed by name",
                            field="args", fix="remove the / from its signature")

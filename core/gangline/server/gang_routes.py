@@ -56,7 +56,7 @@ async def watch(gang: str, body: WatchBody, request: Request, state: ClientSide)
                                 now_ms=state.now_ms())
 
     async def news() -> Watched | None:
-        # Only events are worth another renewal: one must not wake its own watcher, nor each wake cost a write.
+        # Only events are worth another renewal, which must neither wake its own watcher nor cost every wake.
         happened = await state.call(views.events_after, state.store, gang, body.cursor, 1)
         return await renew() if happened else None
 

@@ -57,7 +57,7 @@ async def leave_when_idle(state: ServerState, idle_s: float) -> None:
 
 
 async def _is_active(state: ServerState) -> bool:
-    return (await state.call(views.status_counts, state.store)).active_gangs > 0
+    return (await state.call(views.status_counts, state.store)).active > 0
 
 
 async def _active(state: ServerState) -> list[str]:
@@ -72,7 +72,8 @@ async def _end_all(state: ServerState) -> None:
         until_s = time.monotonic() + FORCED_WAIT_S
         while await _is_active(state):
             if not await bell.wait(until_s - time.monotonic()):
-                raise Unavailable(f"{await _still(state)} after {FORCED_WAIT_S:.0f}s", fix="look at their nodes")
+                raise Unavailable(f"{await _still(state)} after {FORCED_WAIT_S:.0f}s",
+                                  fix="look at their nodes")
             bell.clear()
 
 
