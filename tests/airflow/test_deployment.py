@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 from conftest import DAGS, PLUGINS, child_environ
-from deployment import Deployment, running, wait_for
+from deployment import STATE_S, Deployment, running, wait_for
 
 from gangline.client import Client
 from gangline.model.gang import GangView
 from gangline.model.states import GangState
+
+pytestmark = pytest.mark.timeout(900)  # the first test also pays for starting everything
 
 DAG = "gangs"
 TASK = "train"
@@ -39,7 +41,7 @@ _WORK = '''
     def hold(gate: str) -> dict:
         info = gangline.cluster_info()
         pathlib.Path(f"{gate}.{info.attempt}.{info.rank}").touch()
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while not pathlib.Path(gate).exists():
             if time.monotonic() > deadline:
                 raise TimeoutError(gate)
@@ -73,16 +75,17 @@ def gangs_of(client: Client, run_id: str) -> list[GangView]:
 def wait_running(airflow: Deployment, client: Client, run_id: str, count: int = 1) -> GangView:
     """The run's newest gang once there are `count`, it runs and the task is deferred."""
     def look() -> GangView | None:
-        gangs = gangs_of(client, run_id)
+        gangs, state = gangs_of(client, run_id), airflow.task(DAG, run_id, TASK).get("state")
+        assert state not in ("failed", "success", "up_for_retry"), state
         done = len(gangs) == count and gangs[-1].state is GangState.RUNNING
-        return gangs[-1] if done and airflow.task(DAG, run_id, TASK)["state"] == "deferred" else None
+        return gangs[-1] if done and state == "deferred" else None
 
-    return wait_for(look, 90, lambda: f"task {airflow.task(DAG, run_id, TASK).get('state')}, gangs "
+    return wait_for(look, STATE_S, lambda: f"task {airflow.task(DAG, run_id, TASK).get('state')}, gangs "
                                       f"{[(g.gang, g.state, g.end) for g in gangs_of(client, run_id)]}")
 
 
 def wait_ended(client: Client, gang: str) -> GangView:
-    return wait_for(lambda: view if (view := client.observe(gang)).state.final else None, 30,
+    return wait_for(lambda: view if (view := client.observe(gang)).state.final else None, STATE_S,
                     lambda: f"{gang} is {client.observe(gang).state}")
 
 
