@@ -266,4 +266,4 @@ def test_lists_are_newest_first_and_narrowed(world: World) -> None:
     assert [v.gang for v in views.list_gangs(world.store, (), "x/1")] == [gangs[1]]
     assert [v.gang for v in views.list_gangs(world.store, limit=1)] == [gangs[2]]
     assert views.list_gangs(world.store, (), "x_") == []
-    assert (views.status_counts(world.store).active, views.status_counts(world.store).queued) == (2, 2)
+    assert (views.status_counts(world.store).active, views.status_counts(world.store).queued) == (2, 1)
