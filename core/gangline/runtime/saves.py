@@ -81,12 +81,16 @@ def pick_mount(mount: str | None) -> tuple[str, MountInfo]:
     raise Rejected(f"{mount!r} is not mounted; the gang mounts {there}", field="mount")
 
 
-def begin(mount: str | None, key: str, step: int | None) -> Save:
-    """The fresh directory of this save, made; `Rejected` when the attempt already has one of this key."""
+def begin(mount: str | None, key: str, step: int | None, *, one_group: bool = False) -> Save:
+    """The fresh directory of this save, made; `Rejected` when the attempt already has one of this key.
+
+    `one_group` says that a process group spans everyone who writes, so that workers below a launcher
+    of the user's can be spoken for by one of them per node.
+    """
     member, link = membership(), supervisor()
     if member is None or link is None:
         return _save(local.begin(mount), None, step)
-    _check_launcher(member)
+    _check_launcher(member, one_group)
     name, info = pick_mount(mount)
     _claim_key(member, name, key)
     try:
@@ -177,19 +181,22 @@ def _save(opened: tuple[str, Path, str], number: int | None, step: int | None) -
     return Save(volume=volume, number=number, root=root, directory=directory, path=path, step=step)
 
 
-def _check_launcher(member: Membership) -> None:
-    if (world := cluster_info().world_size) != member.world_size:
-        raise Rejected(f"this process is one of {world}, but the gang has {member.world_size} ranks: it was "
-                       "started by a launcher below Gangline", field="ranks_per_node",
-                       fix="set ranks_per_node and run the script itself instead of torchrun")
+def _check_launcher(member: Membership, one_group: bool) -> None:
+    if not member.below_launcher:
+        return
+    if not one_group or member.ranks_here != 1:
+        raise Rejected(f"this process is one of {cluster_info().world_size}, but the gang has "
+                       f"{member.world_size} ranks: it was started by a launcher below Gangline",
+                       field="ranks_per_node", fix="let Gangline start the ranks instead of torchrun, or "
+                       "with torchrun set ranks_per_node: 1 and save tensors after init_process_group()")
 
 
-_keys: set[tuple[str, int, int, str, str]] = set()
+_keys: set[tuple[str, int, str, str]] = set()
 _keys_lock = threading.Lock()
 
 
 def _claim_key(member: Membership, mount: str, key: str) -> None:
-    claim = (member.gang, member.attempt, cluster_info().rank, mount, key)
+    claim = (member.token, cluster_info().rank, mount, key)
     with _keys_lock:
         if claim in _keys:
             raise Rejected(f"this attempt has already saved {key} to {mount}", field="step",
@@ -199,4 +206,4 @@ def _claim_key(member: Membership, mount: str, key: str) -> None:
 
 def _release_key(member: Membership, mount: str, key: str) -> None:
     with _keys_lock:
-        _keys.discard((member.gang, member.attempt, cluster_info().rank, mount, key))
+        _keys.discard((member.token, cluster_info().rank, mount, key))

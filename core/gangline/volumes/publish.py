@@ -89,7 +89,8 @@ def parse_manifest(text: str, directory: str) -> Manifest:
 
 def _read(folder_fd: int, name: str, limit_bytes: int) -> bytes:
     with open(open_beneath(folder_fd, name), "rb") as file:
-        return file.read(limit_bytes)
+        # read(n) takes n bytes of memory at once, however short the file is
+        return file.read(min(limit_bytes, os.fstat(file.fileno()).st_size + 1))
 
 
 @contextlib.contextmanager
