@@ -114,7 +114,7 @@ def _check_port(port: int) -> None:
 
 
 async def _verify_versions(task: Task) -> None:
-    from gangline.volumes import verify
+    from gangline.volumes.verify import verify
 
     for mount in task.mounts:
         if mount.resume is None or mount.resume_dir is None:
