@@ -49,7 +49,8 @@ class CapacityRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """A gang in repair that cannot be completed now gives back the nodes it held."""
+    """Nodes a gang in repair gives back: all it held when it cannot be completed now, or those that no
+    longer serve when it is placed without them. They are free from the next pass on."""
 
     gang: str
     nodes: tuple[str, ...]
@@ -57,7 +58,10 @@ class Release:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """Nodes that only this gang may take, and when the plan expects the whole set."""
+    """Nodes that only this gang may take, and when the plan expects the whole set.
+
+    Until `at_ms` a gang that surely ends before it may use them; with None nobody may.
+    """
 
     gang: str
     nodes: tuple[str, ...]
@@ -78,9 +82,10 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What one pass decided, over the snapshot of version `base`."""
+    """What one pass decided at `now_ms`, over the snapshot of version `base`."""
 
     base: int
+    now_ms: int = 0
     placements: tuple[Placement, ...] = ()
     capacity: tuple[CapacityRequest, ...] = ()
     releases: tuple[Release, ...] = ()

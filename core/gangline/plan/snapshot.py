@@ -12,7 +12,7 @@ class NodeState:
     """One node. `free_gpus` are the indices no lease holds; `usable` is ready, undrained and healthy.
 
     `path` runs from the widest switch to the narrowest: (spine, leaf) or (leaf,).
-    `usable_ms` is when a booting node is expected to be usable; 0 when it is now.
+    `usable_ms` is when a booting node is expected to be usable and 0 for every other node, drained ones too.
     """
 
     name: str
@@ -34,6 +34,14 @@ class NodeState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """GPUs of one node that a gang leases."""
+
+    node: str
+    gpus: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RoleNeed:
     """`size` nodes that each give one of `asks` (ranked alternatives)."""
 
@@ -44,7 +52,12 @@ class RoleNeed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingGang:
-    """A gang that wants to be placed. `held` are healthy nodes kept from its last attempt."""
+    """A gang that wants to be placed.
+
+    `held` are GPUs of healthy nodes it keeps from its last attempt: their leases are open, so they are
+    not among any node's `free_gpus`, and only this gang may be placed on them.
+    `limit_ms` is the longest it may run once placed, if it has a limit.
+    """
 
     gang: str
     name: str
@@ -58,20 +71,12 @@ class PendingGang:
     pool: str | None = None
     within: str | None = None  # leaf | spine | fabric
     exclude: frozenset[str] = frozenset()
-    held: tuple[str, ...] = ()
+    held: tuple[Held, ...] = ()
     limit_ms: int | None = None
 
     @property
     def nodes(self) -> int:
         return sum(role.size for role in self.roles)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """GPUs of one node that a running gang leases."""
-
-    node: str
-    gpus: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""What user code imports on a rank; it talks to its supervisor only."""
