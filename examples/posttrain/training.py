@@ -49,7 +49,7 @@ def train(model: nn.Module, batches: Batches, config: TrainConfig, *, optimizer:
         after_step: called on every rank after each step with the number of steps done.
     """
     rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-    wrapped = DistributedDataParallel(model, broadcast_buffers=False) if world_size > 1 else model
+    wrapped = DistributedDataParallel(model) if world_size > 1 else model
     for step in range(start, config.steps):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, config)

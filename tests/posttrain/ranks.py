@@ -2,7 +2,9 @@
 
 A program of its own, so that the ranks are forked from a process whose torch has no threads yet.
 """
+# ruff: noqa: TID253
 
+import contextlib
 import json
 import os
 import socket
@@ -11,6 +13,8 @@ import tempfile
 from pathlib import Path
 
 import torch
+import torch._dynamo  # any optimizer imports it; once here is faster than in every rank
+
 from posttrain import corpus
 from posttrain.batches import Batches
 from posttrain.lora import adapter_state, add_adapter
@@ -20,6 +24,10 @@ from posttrain.training import new_optimizer, process_group, train
 
 CONFIG = TrainConfig(steps=12, sequences=4, learning_rate=2e-2, warmup_steps=2)
 HALF = 6
+
+
+class Stopped(Exception):
+    """The run was interrupted."""
 
 
 def main(folder: Path) -> None:
@@ -56,35 +64,32 @@ def run_rank(folder: Path, *, stop_at: int | None = None, save_to: Path | None =
         add_adapter(model, rank=2)
         optimizer = new_optimizer(model)
         losses = torch.full((CONFIG.steps,), float("nan"))
-        start = 0
-        if load_from is not None:
-            saved = torch.load(load_from)
-            adapter = adapter_state(model)
-            for name, tensor in saved["adapter"].items():
-                adapter[name].copy_(tensor)
-            optimizer.load_state_dict(saved["optimizer"])
-            start = HALF
-        config = CONFIG
-
-        class Stopped(Exception):
-            pass
-
-        def after_step(done: int) -> None:
-            if done == stop_at:
-                raise Stopped
-
-        batches = Batches(corpus.text(("queue",)), context=MODEL.context, sequences=config.sequences, seed=0)
-        try:
-            train(model, batches, config, optimizer=optimizer, losses=losses, start=start,
-                  after_step=after_step)
-        except Stopped:
-            pass
+        start = load(load_from, model, optimizer) if load_from is not None else 0
+        batches = Batches(corpus.text(("queue",)), context=MODEL.context, sequences=CONFIG.sequences, seed=0)
+        with contextlib.suppress(Stopped):
+            train(model, batches, CONFIG, optimizer=optimizer, losses=losses, start=start,
+                  after_step=lambda done: stop(done, stop_at))
         if rank == 0:
             if save_to is not None:
-                torch.save({"adapter": adapter_state(model), "optimizer": optimizer.state_dict()}, save_to)
+                torch.save({"adapter": adapter_state(model), "optimizer": optimizer.state_dict(),
+                            "step": stop_at}, save_to)
             sums = {name: tensor.abs().sum().item() for name, tensor in adapter_state(model).items()}
-            result = {"losses": [x for x in losses.tolist() if x == x], "sums": sums}
+            result = {"losses": losses[~losses.isnan()].tolist(), "sums": sums}
             (folder / "result.json").write_text(json.dumps(result))
+
+
+def stop(done: int, stop_at: int | None) -> None:
+    if done == stop_at:
+        raise Stopped
+
+
+def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    saved = torch.load(path)
+    adapter = adapter_state(model)
+    for name, tensor in saved["adapter"].items():
+        adapter[name].copy_(tensor)
+    optimizer.load_state_dict(saved["optimizer"])
+    return saved["step"]
 
 
 def free_port() -> int:

@@ -4,6 +4,7 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
+
 from posttrain import corpus, recipe
 
 SPLITS = (corpus.PRETRAIN_PARTS, corpus.FINETUNE_PARTS, corpus.HELDOUT_PARTS, corpus.OTHER_PARTS)
