@@ -26,6 +26,11 @@ def trained_a_little(seed=0):
     return model
 
 
+def few(package, seed):
+    inputs, targets = sample(package, seed=seed)
+    return inputs[:8], targets[:8]
+
+
 def test_logits_have_one_row_per_byte():
     tokens = torch.randint(0, 256, (2, MODEL.context))
     assert ByteTransformer(MODEL)(tokens).shape == (2, MODEL.context, 256)
@@ -87,15 +92,15 @@ def test_batches_that_cannot_be_shared_are_refused():
 
 def test_scores_are_the_same_every_time():
     model = trained_a_little()
-    first, second = (bits_per_byte(model, *sample("queue", seed=0)) for _ in range(2))
+    first, second = (bits_per_byte(model, *few("queue", seed=0)) for _ in range(2))
     assert first == second
-    assert not torch.equal(sample("threading", seed=0)[0], sample("threading", seed=1)[0])
+    assert not torch.equal(few("queue", seed=0)[0], few("queue", seed=1)[0])
 
 
 def test_bits_per_byte_of_a_model_that_knows_nothing_is_eight():
     model = ByteTransformer(MODEL)
     torch.nn.init.zeros_(model.head.weight)
-    assert bits_per_byte(model, *sample("queue", seed=0)) == pytest.approx(8.0, abs=1e-4)
+    assert bits_per_byte(model, *few("queue", seed=0)) == pytest.approx(8.0, abs=1e-4)
 
 
 def test_the_curve_is_short_and_ends_at_the_last_step_done():

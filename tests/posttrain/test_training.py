@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def ranks():
     program = Path(__file__).parent / "ranks.py"
-    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=120,
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=200,
                           env={"PYTHONPATH": f"{ROOT / 'core'}:{ROOT / 'examples'}", "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
