@@ -109,7 +109,8 @@ def test_many_at_once_share_one_cache(root: Path, cache: Path) -> None:
 
 
 def test_what_nobody_wants_is_left_out(root: Path, cache: Path) -> None:
-    for name in ("__pycache__/x.pyc", "pkg/__pycache__/y.txt", "node_modules/z.js", "env/pyvenv.cfg", "env/bin"):
+    for name in ("__pycache__/x.pyc", "pkg/__pycache__/y.txt", "node_modules/z.js", "env/pyvenv.cfg",
+                 "env/bin"):
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("")

@@ -132,7 +132,8 @@ def prepare_target(target: str, given: dict[str, Any], home: str | None) -> Prep
     elif ":" not in target:
         raise Rejected(f"{target!r} is neither a spec file nor a function",
                        fix="write FILE.yaml or package.module:function")
-    origin = Origin(slot=slot, epoch=epoch, base=base, search=places, home=Path(home) if home else None)
+    origin = Origin(slot=slot, epoch=epoch, watched=False, base=base, search=places,
+                    home=Path(home) if home else None)
     return prepare(written or target, args, options=_overrides(written, given), origin=origin)
 
 

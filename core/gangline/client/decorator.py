@@ -129,7 +129,8 @@ class Clustered(Generic[P, R]):
 
     def prepare(self, each: Iterable[Mapping[str, Any]]) -> list[Prepared]:
         """What submitting every set of named arguments would send, in order."""
-        return prepare_many(self, list(each), origin=Origin(slot=self._slot, epoch=self._epoch))
+        return prepare_many(self, list(each),
+                            origin=Origin(slot=self._slot, epoch=self._epoch, watched=False))
 
     def _submit(self, each: list[dict[str, Any]]) -> list[Run]:
         prepared = self.prepare(each)

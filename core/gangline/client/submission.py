@@ -29,13 +29,15 @@ Target = Callable[..., Any] | str | GangSpec | Mapping[str, Any]
 class Origin:
     """Where a request comes from.
 
-    `slot` and `epoch` are those of the pipeline step; without a slot every submission is a new one
-    that nobody needs to watch. A relative `workdir` is taken from `base`. `search` lists directories to
-    find modules in before the interpreter's own path. `home` holds the cache of archives.
+    `slot` and `epoch` are those of the pipeline step; without a slot every submission is a new one.
+    `watched` says that the submitter means to watch until the end, so that a gang it has forgotten
+    may be ended; it takes a slot. A relative `workdir` is taken from `base`. `search` lists
+    directories to find modules in before the interpreter's own path. `home` holds the cache of archives.
     """
 
     slot: str | None = None
     epoch: int = 0
+    watched: bool = True
     base: Path | None = None
     search: tuple[Path, ...] = ()
     home: Path | None = None
@@ -77,7 +79,7 @@ def prepare_many(target: Target, each: Sequence[Mapping[str, Any]], *,
     if not specs:
         return []
     snapshot = _snapshot(target, specs[0], origin)
-    base = origin.slot or f"{specs[0].name}/{uuid.uuid4().hex}"
+    base = origin.slot or f"cli/{specs[0].name}/{uuid.uuid4().hex}"
     slots = [base] if len(specs) == 1 else [f"{base}#{i}" for i in range(len(specs))]
     return [Prepared(_submission(slot, spec, snapshot, origin), snapshot.archive if snapshot else None)
             for slot, spec in zip(slots, specs, strict=True)]
@@ -200,8 +202,8 @@ def _submission(slot: str, spec: GangSpec, snapshot: Snapshot | None, origin: Or
     changes: dict[str, Any] = {}
     if spec.workdir is not None:
         changes["workdir"] = "."  # the archive's root: where it lay here is no part of the work's identity
-    if origin.slot is None and spec.on_orphan is None:
-        changes["on_orphan"] = OnOrphan.KEEP  # no pipeline step owns it, so nobody has to watch it
+    if spec.on_orphan is None and (origin.slot is None or not origin.watched):
+        changes["on_orphan"] = OnOrphan.KEEP
     return Submission(slot=slot, epoch=origin.epoch, spec=spec.model_copy(update=changes),
                       snapshot=snapshot.sha256 if snapshot else None, interpreter=sys.executable or None)
 

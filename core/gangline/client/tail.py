@@ -66,7 +66,11 @@ def tail_attempt(client: Client, gang: str, rank: int, attempt: int, *, follow: 
     """Lines of a rank in one attempt; with `follow` until that attempt is over."""
     lines, offset, over = Lines(), 0, not follow
     while True:
-        chunk = client.logs(gang, rank, attempt, offset, 0.0 if over else _WAIT_S)
+        # Without a number the server also answers when another attempt begins, instead of holding on.
+        chunk = client.logs(gang, rank, attempt if over else None, offset, 0.0 if over else _WAIT_S)
+        if chunk.attempt != attempt:
+            over = True
+            continue
         for text in lines.add(chunk.text):
             yield LogLine(attempt, rank, text)
         if chunk.next > offset:

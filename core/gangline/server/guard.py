@@ -1,4 +1,4 @@
-"""What stands before the app: who may speak to a listener, how much they may send, and what failed."""
+"""What stands before the app: who may speak to a listener, how much they may send."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gangline.client.address import is_loopback
-from gangline.model.errors import Bug, Rejected
+from gangline.model.errors import Rejected
 from gangline.server.blobs import MAX_BLOB_BYTES
 
 MAX_BODY_BYTES = 8 << 20
@@ -49,22 +49,19 @@ class Guard:
         await self._guarded(scope, _limited(receive, limit), send)
 
     async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
-        started = False
+        whole = False
 
         async def noting(message: Message) -> None:
-            nonlocal started
-            started = True
+            nonlocal whole
             await send(message)
+            whole = message["type"] == "http.response.body" and not message.get("more_body", False)
 
         try:
             await self._app(scope, receive, noting)
-        except Exception as exc:
+        except Exception:
             _log.exception("%s %s failed", scope["method"], scope["path"])
-            if started:
+            if not whole:  # half a reply must end with the connection, or it would look whole
                 raise
-            bug = Bug(f"{type(exc).__name__} in {scope['method']} {scope['path']}",
-                      fix="see the server's log and report it")
-            await JSONResponse(bug.to_wire(), status_code=500)(scope, receive, send)
 
     def _refusal(self, headers: Mapping[str, str]) -> JSONResponse | None:
         host = headers.get("host", "")

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from gangline.model.errors import Conflict
 from gangline.model.gang import End
+from gangline.model.node import NodeView
 from gangline.model.orders import Hello, Orders, Reports, Welcome
 from gangline.model.states import Cause, NodeLifecycle
-from gangline.service import inbox, life, tasks
+from gangline.service import inbox, life, tasks, views
 from gangline.store import Member, Node, Store, Transaction
 
 LEASE_S = 30.0  # a supervisor that hears nothing for so long kills its ranks
@@ -79,7 +80,7 @@ def node_lost(store: Store, node: str, text: str, *, now_ms: int, swept: bool = 
         life.close_leases(tx, kept, now_ms)
 
 
-def drain(store: Store, node: str, owner: str, reason: str, *, now_ms: int) -> None:
+def drain(store: Store, node: str, owner: str, reason: str, *, now_ms: int) -> NodeView:
     """Takes the node out of service for new work; what runs there goes on.
 
     Conflict when another owner has drained it: that drain is theirs to lift.
@@ -90,9 +91,10 @@ def drain(store: Store, node: str, owner: str, reason: str, *, now_ms: int) -> N
         if (known.drain_owner, known.drain_reason) != (owner, reason):
             tx.nodes.drain(node, owner, reason)
             tx.events.add("node.drained", now_ms, node=node, owner=owner, reason=reason)
+        return views.one_node(tx, node, store.seen_ms.get(node))
 
 
-def undrain(store: Store, node: str, owner: str, *, now_ms: int) -> None:
+def undrain(store: Store, node: str, owner: str, *, now_ms: int) -> NodeView:
     """Puts the node back into service; Conflict when the drain is another owner's."""
     with store.transaction() as tx:
         known = tx.nodes.get(node)
@@ -100,6 +102,7 @@ def undrain(store: Store, node: str, owner: str, *, now_ms: int) -> None:
         if known.drain_owner is not None:
             tx.nodes.drain(node, None, "")
             tx.events.add("node.undrained", now_ms, node=node, owner=owner)
+        return views.one_node(tx, node, store.seen_ms.get(node))
 
 
 def _own(node: Node, owner: str) -> None:

@@ -135,8 +135,8 @@ def _new_gang(tx: Transaction, submission: Submission, newest: Gang | None, gang
     ahead = tx.gangs.unfinished(submission.slot)
     wait = None
     if ahead:
-        wait = Wait(code="order", text=f"waits until {ahead[-1].id}, which it replaces, has released its nodes",
-                    blocked_by=tuple(views.holder(other) for other in ahead))
+        text = f"waits until {ahead[-1].id}, which it replaces, has released its nodes"
+        wait = Wait(code="order", text=text, blocked_by=tuple(views.holder(other) for other in ahead))
     return Gang(
         id=gang, seq=tx.gangs.next_seq(), name=spec.name, slot=submission.slot, epoch=submission.epoch,
         tenant=spec.tenant, state=GangState.QUEUED, active=True, spec=spec, digest=submission.digest(),

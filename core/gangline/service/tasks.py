@@ -31,13 +31,18 @@ def _order(tx: Transaction, member: Member, volumes_root: Path) -> Order:
 
 def _task(tx: Transaction, gang: Gang, attempt: Attempt, member: Member, volumes_root: Path) -> Task:
     spec, role = gang.spec, dict(gang.spec.role_items())[member.role]
-    mine = [rank for rank in tx.attempts.ranks(gang.id, attempt.number) if rank.node_rank == member.node_rank]
+    members = tx.attempts.members(gang.id, attempt.number)
+    ranks = tx.attempts.ranks(gang.id, attempt.number)
+    by_node: list[list[Rank]] = [[] for _ in members]
+    for rank in ranks:
+        by_node[rank.node_rank].append(rank)
     return Task(
         name=gang.name, slot=gang.slot, tenant=gang.tenant, role=member.role,
         command=role.command, function=role.function, args=role.args, env=_env(spec.env, role),
         interpreter=spec.interpreter or gang.interpreter, snapshot=gang.snapshot,
-        node_rank=member.node_rank, ranks=_ranks(member, mine), world_size=attempt.world_size,
-        nodes=tuple(m.share for m in tx.attempts.members(gang.id, attempt.number)),
+        node_rank=member.node_rank, ranks=_ranks(member, by_node[member.node_rank]),
+        world_size=attempt.world_size, nodes=tuple(other.share for other in members),
+        ranks_by_node=tuple(tuple(rank.rank for rank in group) for group in by_node),
         master_addr=attempt.master_addr, master_port=attempt.master_port,
         mounts=_mounts(tx, gang, attempt, volumes_root), fabric=attempt.fabric, zone=attempt.zone,
         rdma=attempt.rdma, emulated=attempt.emulated)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gangline.model.errors import Conflict, NotFound
 from gangline.model.gang import AttemptView, Event, GangView, Holder, RankView, VersionRef
 from gangline.model.node import DrainView, NodeView
-from gangline.model.states import GangState
+from gangline.model.states import GangState, NodeLifecycle
 from gangline.service.usage import leases_cost_nano
 from gangline.store import Attempt, Gang, Node, Rank, Store, Transaction
 
@@ -17,8 +17,8 @@ from gangline.store import Attempt, Gang, Node, Rank, Store, Transaction
 class Counts:
     """Gangs that are not final: all of them, and those of them that wait for nodes."""
 
-    active_gangs: int
-    queued_gangs: int
+    active: int
+    queued: int
 
 
 def observe(store: Store, gang: str, *, now_ms: int | None = None) -> GangView:
@@ -32,9 +32,9 @@ def observe(store: Store, gang: str, *, now_ms: int | None = None) -> GangView:
         return view(tx, resolve(tx, gang), now_ms)
 
 
-def list_gangs(store: Store, states: Collection[GangState] = (), slot_prefix: str = "", limit: int = 100,
-               *, now_ms: int | None = None) -> list[GangView]:
-    """At most `limit` gangs, newest first; no states means all."""
+def list_gangs(store: Store, states: Collection[GangState] = (), slot_prefix: str | None = None,
+               limit: int = 100, *, now_ms: int | None = None) -> list[GangView]:
+    """At most `limit` gangs, newest first; no states means all, no prefix any slot."""
     with store.transaction() as tx:
         return [view(tx, gang, now_ms) for gang in tx.gangs.listed(states, slot_prefix, limit)]
 
@@ -51,15 +51,20 @@ def nodes(store: Store) -> list[NodeView]:
     """Every node that has not left the fleet, in the order they were declared."""
     with store.transaction() as tx:
         busy = tx.leases.busy()
-        return [_node_view(node, busy.get(node.name, {}), store.seen_ms.get(node.name))
-                for node in tx.nodes.all() if node.lifecycle != "gone"]
+        return [node_view(node, busy.get(node.name, {}), store.seen_ms.get(node.name))
+                for node in tx.nodes.all() if node.lifecycle is not NodeLifecycle.GONE]
+
+
+def one_node(tx: Transaction, node: str, seen_ms: int | None) -> NodeView:
+    """The node as it is now."""
+    return node_view(tx.nodes.get(node), tx.leases.busy().get(node, {}), seen_ms)
 
 
 def status_counts(store: Store) -> Counts:
     """How much there is to do."""
     with store.transaction() as tx:
         counts = tx.gangs.counts()
-    return Counts(active_gangs=sum(counts.values()), queued_gangs=counts.get(GangState.QUEUED, 0))
+    return Counts(active=sum(counts.values()), queued=counts.get(GangState.QUEUED, 0))
 
 
 def resolve(tx: Transaction, text: str) -> Gang:
@@ -123,7 +128,7 @@ def _rank_view(rank: Rank, node: str) -> RankView:
                     exit_code=rank.exit_code, signal=rank.signal, result=rank.result)
 
 
-def _node_view(node: Node, busy: dict[int, str], seen_ms: int | None) -> NodeView:
+def node_view(node: Node, busy: dict[int, str], seen_ms: int | None) -> NodeView:
     drain = None if node.drain_owner is None else DrainView(owner=node.drain_owner, reason=node.drain_reason)
     return NodeView(
         node=node.name, pool=node.pool, engine=node.engine, gpu_type=node.gpu_type, gpu_count=node.gpu_count,

@@ -51,7 +51,7 @@ class Gangs:
         where = gangs.c.state.not_in(_FINAL)
         return self._some(where if slot is None else and_(where, gangs.c.slot == slot))
 
-    def listed(self, states: Collection[GangState], slot_prefix: str, limit: int) -> tuple[Gang, ...]:
+    def listed(self, states: Collection[GangState], slot_prefix: str | None, limit: int) -> tuple[Gang, ...]:
         """Newest first; no states means all of them."""
         query = select(gangs).order_by(gangs.c.seq.desc()).limit(limit)
         if states:
@@ -122,9 +122,8 @@ class Gangs:
         self._set(gang.id, ran_ms=gang.ran_ms + ran_ms, avoid=tuple(sorted({*gang.avoid, *avoid})))
 
     def waits(self, gang: str, wait: Wait) -> None:
-        """Why it is not placed. A plan makes this, so it does not ask for another plan."""
+        """Why it is not placed. A plan makes this, so it asks for no other plan and wakes nobody."""
         self._scope.run(update(gangs).where(gangs.c.id == gang).values(wait=wait))
-        self._scope.wake(gang=gang)
 
     def advance(self, gang: str, progress: Progress) -> None:
         self._scope.run(update(gangs).where(gangs.c.id == gang).values(progress=progress))

@@ -72,6 +72,6 @@ class Nodes:
     def gone(self, name: str) -> None:
         self._set(name, lifecycle=NodeLifecycle.GONE, incarnation=None, boot_done_ms=None)
 
-    def _set(self, name: str, **values: Any) -> None:
-        self._scope.run(update(nodes).where(nodes.c.name == name).values(**values))
-        self._scope.move(node=name)
+    def _set(self, node: str, **values: Any) -> None:
+        self._scope.run(update(nodes).where(nodes.c.name == node).values(**values))
+        self._scope.move(node=node)

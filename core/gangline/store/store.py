@@ -22,7 +22,7 @@ from gangline.store.saves import Saves
 from gangline.store.scope import Scope
 from gangline.store.versions import Versions
 
-Listener = Callable[[frozenset[str], frozenset[str]], None]
+Listener = Callable[[set[str], set[str]], None]
 _log = logging.getLogger(__name__)
 
 
@@ -45,9 +45,9 @@ class Transaction:
         found = self._scope.scalar(select(schema.counters.c.value).where(schema.counters.c.name == "version"))
         return int(found or 0)
 
-    def touched(self) -> tuple[frozenset[str], frozenset[str]]:
+    def touched(self) -> tuple[set[str], set[str]]:
         """The gangs and the nodes this transaction changed."""
-        return frozenset(self._scope.gangs), frozenset(self._scope.nodes)
+        return set(self._scope.gangs), set(self._scope.nodes)
 
     def finish(self) -> None:
         """Writes what is kept to the end: events in order, the version and the counters."""
@@ -128,7 +128,7 @@ class Store:
         with self._turn:
             self._engine.dispose()
 
-    def _tell(self, gangs: frozenset[str], nodes: frozenset[str]) -> None:
+    def _tell(self, gangs: set[str], nodes: set[str]) -> None:
         if not gangs and not nodes:
             return
         for listener in tuple(self.on_commit):

@@ -58,6 +58,12 @@ class Versions:
         since = select(gangs.c.id).where(gangs.c.slot == slot, gangs.c.seq > done)
         return self._some(versions.c.slot == slot, versions.c.volume == volume, versions.c.gang.in_(since))
 
+    def kept_until_ms(self) -> dict[tuple[str, int], int]:
+        """When each attempt published last, by gang and attempt number."""
+        query = (select(versions.c.gang, versions.c.attempt, func.max(versions.c.created_ms).label("at_ms"))
+                 .where(versions.c.gang.is_not(None)).group_by(versions.c.gang, versions.c.attempt))
+        return {(row.gang, row.attempt): int(row.at_ms) for row in self._scope.rows(query)}
+
     def newest_by(self, slot: str, volume: str) -> int | None:
         """The number a slot published last in a volume."""
         found = self._scope.scalar(select(func.max(versions.c.version)).where(
