@@ -34,7 +34,7 @@ class GanglineResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     def client(self) -> Client:
         """A connection; starts the embedded server when one is needed. Close it or use it in `with`."""
-        return connect(self.url, home=Path(self.home) if self.home else None)
+        return connect(self.url, home=Path(self.home) if self.home else None, token=self.token)
 
     def run(self, context: StepContext, target: Target, args: Mapping[str, Any] | None = None, *,
             part: str | None = None, **options: Any) -> GangOutcome:
