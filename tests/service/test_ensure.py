@@ -140,10 +140,10 @@ def test_many_are_ensured_together_or_not_at_all(world: World) -> None:
 
 def test_what_can_never_run_is_refused_and_not_stored(world: World) -> None:
     with pytest.raises(Rejected, match="no such GPU"):
-        world.ensure(submission(), fits=lambda spec: "no such GPU in the fleet")
+        world.ensure(submission(), refusal=lambda spec: Rejected("no such GPU in the fleet"))
     assert views.list_gangs(world.store) == []
     gang = world.submit()
-    again = world.ensure(submission(), fits=lambda spec: "the fleet has shrunk")[0]
+    again = world.ensure(submission(), refusal=lambda spec: Rejected("the fleet has shrunk"))[0]
     assert (again.gang, again.created) == (gang, False)
 
 
