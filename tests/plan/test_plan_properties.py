@@ -14,7 +14,7 @@ from gangline.plan.outcome import Plan
 from gangline.plan.planner import never_fits, plan, queue_order
 from gangline.plan.snapshot import NodeState, PendingGang, Policy, Snapshot
 
-quick = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @quick
@@ -117,7 +117,7 @@ def test_what_is_placed_or_promised_was_never_called_impossible(snapshot: Snapsh
     assert impossible == {w.gang for w in made.waiting if w.code == "never"}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(worlds())
 def test_passes_come_to_rest_with_every_gang_placed_or_explained(snapshot: Snapshot) -> None:
     seen: list[Plan] = []
