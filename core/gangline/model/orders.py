@@ -62,6 +62,7 @@ class Task(Wire):
     ranks: tuple[RankOrder, ...]
     world_size: int
     nodes: tuple[NodeShare, ...]
+    ranks_by_node: tuple[tuple[int, ...], ...] = ()  # of every node in order; empty: equal shares
     master_addr: str
     master_port: int
     mounts: tuple[MountOrder, ...] = ()

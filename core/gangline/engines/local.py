@@ -1,0 +1,214 @@
+"""The local engine: one supervisor process per node on this machine.
+
+Supervisors are started in sessions of their own and outlive the server; the next server finds them
+again by the identity (pid and start time) that each node's folder records. When one dies, its node
+is swept of whatever it left behind before anybody is told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from gangline.engines.base import NodeLoss
+from gangline.model.node import NodeView
+
+RELEASE_GRACE_S = 10.0
+_RECORD = "supervisor.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supervisor:
+    """A supervisor process that no other process can be mistaken for."""
+
+    pid: int
+    start_time: float
+
+    @property
+    def alive(self) -> bool:
+        try:
+            process = psutil.Process(self.pid)
+            return process.create_time() == self.start_time and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+
+@dataclass(slots=True)
+class LocalEngine:
+    """Starts, finds again, watches and ends the supervisors of this machine's nodes.
+
+    `sweep(home, node)` kills what a dead supervisor left on a node; `server_url` is where supervisors
+    call; `template_socket` is where they find the warm template ("" for cold starts only).
+    """
+
+    home: Path
+    server_url: str
+    sweep: Callable[[Path, str], int]
+    template_socket: str = ""
+    environ: dict[str, str] = field(default_factory=dict)
+    name: str = "local"
+    _watch: _DeathWatch = field(init=False)
+    _children: dict[int, subprocess.Popen[bytes]] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._watch = _DeathWatch()
+
+    def ensure(self, nodes: Iterable[NodeView]) -> None:
+        for node in nodes:
+            known = self._recorded(node.node)
+            if known is not None and known.alive:
+                self._watch.add(known)
+            else:
+                self._start(node)
+
+    def losses(self, nodes: Iterable[NodeView]) -> tuple[NodeLoss, ...]:
+        self._reap()
+        lost = []
+        for node in nodes:
+            known = self._recorded(node.node)
+            if node.incarnation is None or (known is not None and known.alive):
+                continue
+            count = self.sweep(self.home, node.node)
+            left = f"; {count} processes it left were killed" if count else ""
+            lost.append(NodeLoss(node=node.node, text=f"the supervisor of {node.node} died{left}", swept=True))
+        return tuple(lost)
+
+    def release(self, nodes: Iterable[NodeView]) -> None:
+        doomed = [(node.node, self._recorded(node.node)) for node in nodes]
+        for _, known in doomed:
+            if known is not None and known.alive:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(known.pid, signal.SIGTERM)
+        deadline = time.monotonic() + RELEASE_GRACE_S
+        for name, known in doomed:
+            if known is not None:
+                _end(known, deadline)
+            self.sweep(self.home, name)
+            (self._folder(name) / _RECORD).unlink(missing_ok=True)
+        self._reap()
+
+    def on_change(self, callback: Callable[[], None]) -> None:
+        self._watch.start(callback)
+
+    def close(self) -> None:
+        self._watch.stop()
+
+    def _start(self, node: NodeView) -> None:
+        folder = self._folder(node.node)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.sweep(self.home, node.node)
+        argv = [sys.executable, "-m", "gangline.node", "--server", self.server_url, "--node", node.node,
+                "--home", str(self.home), "--address", node.address, "--warm-template", self.template_socket]
+        with open(folder / "supervisor.log", "ab") as log:
+            process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/",
+                                       env={**os.environ, **self.environ}, start_new_session=True)
+        self._children[process.pid] = process
+        known = Supervisor(pid=process.pid, start_time=psutil.Process(process.pid).create_time())
+        _write_atomically(folder / _RECORD, json.dumps({"pid": known.pid, "start_time": known.start_time}))
+        self._watch.add(known)
+
+    def _recorded(self, node: str) -> Supervisor | None:
+        try:
+            record = json.loads((self._folder(node) / _RECORD).read_text())
+            return Supervisor(pid=int(record["pid"]), start_time=float(record["start_time"]))
+        except (OSError, ValueError, KeyError):
+            return None
+
+    def _folder(self, node: str) -> Path:
+        return self.home / "nodes" / node
+
+    def _reap(self) -> None:
+        for pid, process in list(self._children.items()):
+            if process.poll() is not None:
+                del self._children[pid]
+
+
+class _DeathWatch:
+    """Calls back once for every watched process that ends, without polling."""
+
+    def __init__(self) -> None:
+        self._poll = select.poll()
+        self._fds: dict[int, Supervisor] = {}
+        self._lock = threading.Lock()
+        self._wake_r, self._wake_w = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._poll.register(self._wake_r, select.POLLIN)
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+
+    def add(self, known: Supervisor) -> None:
+        with self._lock:
+            if known in self._fds.values() or self._stopping:
+                return
+            try:
+                fd = os.pidfd_open(known.pid)
+            except ProcessLookupError:
+                return
+            self._fds[fd] = known
+            self._poll.register(fd, select.POLLIN)
+        self._nudge()
+
+    def start(self, callback: Callable[[], None]) -> None:
+        self._thread = threading.Thread(target=self._run, args=(callback,), name="death-watch", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._nudge()
+        if self._thread is not None:
+            self._thread.join()
+        with self._lock:
+            for fd in (*self._fds, self._wake_r, self._wake_w):
+                os.close(fd)
+            self._fds.clear()
+
+    def _nudge(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._wake_w, b"x")
+
+    def _run(self, callback: Callable[[], None]) -> None:
+        while not self._stopping:
+            ended = False
+            for fd, _ in self._poll.poll():
+                if fd == self._wake_r:
+                    os.read(fd, 4096)
+                    continue
+                with self._lock:
+                    self._poll.unregister(fd)
+                    self._fds.pop(fd, None)
+                    os.close(fd)
+                ended = True
+            if ended:
+                callback()
+
+
+def _end(known: Supervisor, deadline: float) -> None:
+    try:
+        process = psutil.Process(known.pid)
+        if process.create_time() != known.start_time:
+            return
+        process.wait(max(0.0, deadline - time.monotonic()))
+    except psutil.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(known.pid, signal.SIGKILL)
+        with contextlib.suppress(psutil.Error):
+            psutil.Process(known.pid).wait(5)
+    except psutil.NoSuchProcess:
+        return
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(text)
+    os.replace(temporary, path)

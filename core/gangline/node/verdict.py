@@ -1,0 +1,50 @@
+"""Why a rank ended, judged from what is known of its end. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from gangline.model.states import Cause
+
+_CRASHES = frozenset({"SIGSEGV", "SIGBUS", "SIGABRT", "SIGILL", "SIGFPE", "SIGSYS", "SIGTRAP"})
+_PORT_TAKEN = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
+_TEXT_CHARS = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a rank ended: exactly one of `code` and `signal`, and what surrounded it."""
+
+    rank: int
+    code: int | None
+    signal: str | None
+    last_lines: tuple[str, ...]
+    ended_because: str | None  # why Gangline had told the tree to end before, if it had
+    ended_as: Cause  # and as what that counts
+    oom_killed: bool  # the kernel killed something for memory since the attempt began
+    starting: bool  # shortly after the start and before any progress
+    master_port: int
+
+
+def judge(end: Ending) -> tuple[Cause, str]:
+    """The cause that decides about a retry, and one line for people."""
+    if end.code == 0:
+        return Cause.SUCCESS, ""
+    how = f"ended with exit code {end.code}" if end.signal is None else f"was ended by {end.signal}"
+    if end.ended_because is not None:
+        return end.ended_as, f"rank {end.rank} {how}: {end.ended_because}"
+    if end.signal is None or end.signal in _CRASHES:
+        return _of_its_own(end, how)
+    if end.signal == "SIGKILL" and end.oom_killed:
+        return Cause.OOM, f"rank {end.rank} was killed by the kernel for memory"
+    return Cause.LOST, f"rank {end.rank} was killed from outside by {end.signal}"
+
+
+def _of_its_own(end: Ending, how: str) -> tuple[Cause, str]:
+    said = "\n".join(end.last_lines)
+    port = re.compile(rf"\b{end.master_port}\b")
+    if end.starting and _PORT_TAKEN.search(said) and port.search(said):
+        return Cause.LAUNCH, f"rank {end.rank} found port {end.master_port} taken (EADDRINUSE)"
+    last = next((line.strip() for line in reversed(end.last_lines) if line.strip()), "")
+    return Cause.USER, f"rank {end.rank} {how}" + (f": {last[:_TEXT_CHARS]}" if last else "")

@@ -1,0 +1,1 @@
+"""The shell of the loop: observe, plan, check, commit, act. It decides nothing itself."""

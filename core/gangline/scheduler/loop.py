@@ -1,0 +1,135 @@
+"""The loop: observe -> plan -> check -> commit -> act, over the whole fleet and every gang.
+
+It runs when something changed, when a deadline is due, and every `BACKSTOP_S` in case a wake-up was
+lost. A pass that finds nothing changed since the last one costs one query.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from gangline.engines.base import Engine
+from gangline.model.errors import GanglineError
+from gangline.model.fleet import Fleet
+from gangline.model.node import NodeView
+from gangline.model.states import NodeLifecycle
+from gangline.plan.check import check
+from gangline.plan.outcome import Plan
+from gangline.plan.planner import plan
+from gangline.plan.snapshot import Policy
+from gangline.service import fleet as fleet_service
+from gangline.service import loop as loop_service
+from gangline.service import nodes as node_service
+from gangline.service import views
+from gangline.store import Store
+
+BACKSTOP_S = 5.0
+ERROR_PAUSE_S = 1.0
+
+_log = logging.getLogger("gangline.loop")
+
+
+@dataclass(slots=True)
+class Loop:
+    """One thread that keeps the world agreeing with the plan; safe to wake from any thread."""
+
+    store: Store
+    fleet: Fleet
+    engines: Mapping[str, Engine]
+    now_ms: Callable[[], int]
+    policy: Policy = Policy()
+    _wake: threading.Event = field(init=False, default_factory=threading.Event)
+    _stopping: bool = field(init=False, default=False)
+    _thread: threading.Thread | None = field(init=False, default=None)
+
+    def start(self) -> None:
+        """Begin; the first pass runs at once and finds again what an earlier server left running."""
+        self.store.on_commit.append(self._committed)
+        for engine in self.engines.values():
+            engine.on_change(self.wake)
+        self._wake.set()
+        self._thread = threading.Thread(target=self._run, name="loop", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Run a pass soon."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End after the pass in progress. Nodes and gangs go on."""
+        self._stopping = True
+        self.wake()
+        if self._thread is not None:
+            self._thread.join()
+        for engine in self.engines.values():
+            engine.close()
+
+    def shutdown_nodes(self) -> None:
+        """End every supervisor with everything it runs. Call after `stop`."""
+        for name, engine in self.engines.items():
+            engine.release([node for node in views.nodes(self.store) if node.engine == name])
+
+    def pass_once(self) -> int | None:
+        """One whole pass; returns the next instant (ms) at which something is due, if any."""
+        self._observe()
+        due_ms = loop_service.tick(self.store, now_ms=self.now_ms())
+        now_ms = self.now_ms()
+        snapshot = loop_service.snapshot(self.store, self.fleet, now_ms=now_ms)
+        decided = plan(snapshot, self.policy, now_ms)
+        faults = check(snapshot, decided)
+        if faults:
+            # A planner fault must not move anything; every gang keeps its state for the next pass.
+            _log.error("plan refused: %s", "; ".join(faults))
+            return due_ms
+        loop_service.commit_plan(self.store, decided, now_ms=now_ms)
+        self._act(decided)
+        return due_ms
+
+    def _observe(self) -> None:
+        for name, engine in self.engines.items():
+            for loss in engine.losses(self._nodes_of(name)):
+                _log.warning("%s", loss.text)
+                node_service.node_lost(self.store, loss.node, loss.text, now_ms=self.now_ms(),
+                                       swept=loss.swept)
+
+    def _act(self, decided: Plan) -> None:
+        for request in decided.capacity:
+            names = fleet_service.provision(self.store, self.fleet.pool(request.pool), request.nodes,
+                                            now_ms=self.now_ms())
+            _log.info("asked pool %s for %s", request.pool, ", ".join(names))
+        now_ms = self.now_ms()
+        for name, engine in self.engines.items():
+            engine.ensure(node for node in self._nodes_of(name) if (node.boot_done_ms or 0) <= now_ms)
+
+    def _nodes_of(self, engine: str) -> list[NodeView]:
+        return [node for node in views.nodes(self.store)
+                if node.engine == engine and node.lifecycle is not NodeLifecycle.GONE]
+
+    def _committed(self, gangs: set[str], nodes: set[str]) -> None:
+        if gangs or nodes:
+            self.wake()
+
+    def _run(self) -> None:
+        wait_s = 0.0
+        while not self._stopping:
+            self._wake.wait(wait_s)
+            self._wake.clear()
+            if self._stopping:
+                return
+            wait_s = self._guarded_pass()
+
+    def _guarded_pass(self) -> float:
+        try:
+            due_ms = self.pass_once()
+        except GanglineError as exc:
+            _log.error("pass failed: %s", exc)
+            return ERROR_PAUSE_S
+        except Exception:
+            _log.exception("pass failed")
+            return ERROR_PAUSE_S
+        if due_ms is None:
+            return BACKSTOP_S
+        return min(BACKSTOP_S, max(0.0, (due_ms - self.now_ms()) / 1000))

@@ -1,0 +1,1 @@
+"""HTTP handlers over the service, and the composition root of `gangline serve`. No decisions, no SQL."""

@@ -1,0 +1,84 @@
+"""Routes about the server, its nodes, its volumes and its ledger."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from gangline.model.errors import NotFound
+from gangline.model.node import NodeView, ServerStatus
+from gangline.model.volume import PointerView, VolumeView
+from gangline.server import stopping
+from gangline.server.bodies import DrainBody, NameBody, StopBody, UndrainBody
+from gangline.server.common import ClientSide, reply, reply_list, reply_plain
+from gangline.server.state import ServerState
+from gangline.service import nodes as node_service
+from gangline.service import saves, views
+from gangline.service import usage as ledger
+
+router = APIRouter()
+
+
+@router.get("/status", response_model=ServerStatus)
+async def status(state: ClientSide) -> Response:
+    counts = await state.call(views.status_counts, state.store)
+    nodes = await state.call(views.nodes, state.store)
+    return reply(ServerStatus(
+        version=state.version, pid=state.pid, home=str(state.home), url=state.url,
+        started_ms=state.started_ms, fleet=state.fleet_path, active_gangs=counts.active,
+        queued_gangs=counts.queued, watchers=state.watchers, nodes=tuple(nodes)))
+
+
+@router.post("/stop")
+async def stop(body: StopBody, state: ClientSide) -> Response:
+    await stopping.stop(state, force=body.force)
+    return reply_plain({"stopped": True, "pid": state.pid})
+
+
+@router.get("/nodes")
+async def nodes(state: ClientSide) -> Response:
+    return reply_list("nodes", await state.call(views.nodes, state.store))
+
+
+@router.post("/nodes/{node}/drain", response_model=NodeView)
+async def drain(node: str, body: DrainBody, state: ClientSide) -> Response:
+    await state.call(node_service.drain, state.store, node, body.owner, body.reason, now_ms=state.now_ms())
+    return await _node(state, node)
+
+
+@router.post("/nodes/{node}/undrain", response_model=NodeView)
+async def undrain(node: str, body: UndrainBody, state: ClientSide) -> Response:
+    await state.call(node_service.undrain, state.store, node, body.owner, now_ms=state.now_ms())
+    return await _node(state, node)
+
+
+@router.get("/volumes")
+async def volumes(state: ClientSide) -> Response:
+    return reply_list("volumes", await state.call(saves.volumes, state.store, state.volumes_root))
+
+
+@router.get("/volumes/{volume}", response_model=VolumeView)
+async def volume(volume: str, state: ClientSide) -> Response:
+    return reply(await state.call(saves.volume, state.store, volume, state.volumes_root))
+
+
+@router.put("/volumes/{volume}/names/{name}", response_model=PointerView)
+async def set_name(volume: str, name: str, body: NameBody, state: ClientSide) -> Response:
+    return reply(await state.call(saves.set_name, state.store, volume, name, body.version,
+                                  body.expected_revision, now_ms=state.now_ms()))
+
+
+@router.get("/usage")
+async def usage(state: ClientSide, by: str = "gang", from_ms: int | None = None,
+                to_ms: int | None = None) -> Response:
+    rows = await state.call(ledger.usage, state.store, tuple(by.split(",")), from_ms, to_ms,
+                            now_ms=state.now_ms())
+    return reply_list("rows", rows)
+
+
+async def _node(state: ServerState, name: str) -> Response:
+    nodes = await state.call(views.nodes, state.store)
+    found = next((node for node in nodes if node.node == name), None)
+    if found is None:
+        raise NotFound(f"there is no node {name}", fix="gangline fleet show lists them")
+    return reply(found)

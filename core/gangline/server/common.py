@@ -1,0 +1,44 @@
+"""What every file of routes needs: the state, and values as replies."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+from fastapi.responses import Response
+
+from gangline.model.base import Wire
+from gangline.server.state import ServerState
+
+
+async def _state(request: Request) -> ServerState:
+    state: ServerState = request.app.state.gangline
+    return state
+
+
+async def _state_for_client(request: Request) -> ServerState:
+    state = await _state(request)
+    state.used_s = time.monotonic()
+    return state
+
+
+NodeSide = Annotated[ServerState, Depends(_state)]
+ClientSide = Annotated[ServerState, Depends(_state_for_client)]
+
+
+def reply(value: Wire, status: int = 200) -> Response:
+    """A value as JSON, unset defaults left out."""
+    body = value.model_dump_json(by_alias=True, exclude_defaults=True)
+    return Response(body, status_code=status, media_type="application/json")
+
+
+def reply_list(name: str, values: Iterable[Wire], **more: Any) -> Response:
+    """Values as {"name": [...]}, with further plain fields."""
+    return reply_plain({name: [value.wire() for value in values], **more})
+
+
+def reply_plain(value: dict[str, Any], status: int = 200) -> Response:
+    return Response(json.dumps(value), status_code=status, media_type="application/json")

@@ -1,0 +1,24 @@
+"""The loop of a server whose nodes are all on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gangline.engines.local import LocalEngine
+from gangline.model.errors import Rejected
+from gangline.model.fleet import Fleet
+from gangline.node.sweep import sweep
+from gangline.scheduler.loop import Loop
+from gangline.server.state import SchedulerLoop, now_ms
+from gangline.store import Store
+
+
+def local_loop(store: Store, fleet: Fleet, home: Path, url: str) -> SchedulerLoop:
+    """The scheduler over the local engine; `Rejected` when a pool asks for another one."""
+    for pool in fleet.pools:
+        if pool.engine != "local":
+            raise Rejected(f"the {pool.engine} engine is not available yet",
+                           field=f"pools.{pool.name}.engine", fix="use local")
+    template = Path(url.removeprefix("unix:")).with_name("t.sock")  # beside a path that is known to fit
+    engine = LocalEngine(home=home, server_url=url, sweep=sweep, template_socket=str(template))
+    return Loop(store=store, fleet=fleet, engines={"local": engine}, now_ms=now_ms)

@@ -1,0 +1,83 @@
+"""Routes of supervisors: hello, orders, reports, logs and saves."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from gangline.model.errors import Rejected
+from gangline.model.orders import (
+    Hello,
+    OpenSave,
+    Orders,
+    Poll,
+    RankSaved,
+    Reports,
+    SaveDir,
+    SaveState,
+    Welcome,
+)
+from gangline.server.bodies import LogsBody
+from gangline.server.common import NodeSide, reply, reply_plain
+from gangline.server.notify import log_key, node_key
+from gangline.server.waits import hold
+from gangline.service import nodes as node_service
+from gangline.service import saves
+
+router = APIRouter()
+
+
+@router.post("/nodes/{node}/hello", response_model=Welcome)
+async def hello(node: str, body: Hello, state: NodeSide) -> Response:
+    if body.node != node:
+        raise Rejected(f"names {body.node!r} at the address of {node!r}", field="node")
+    return reply(await state.call(node_service.hello, state.store, body, now_ms=state.now_ms()))
+
+
+@router.post("/nodes/{node}/poll", response_model=Orders)
+async def poll(node: str, body: Poll, request: Request, state: NodeSide) -> Response:
+    last: Orders | None = None
+
+    async def news() -> Orders | None:
+        nonlocal last
+        last = await state.call(node_service.orders, state.store, node, body.incarnation,
+                                now_ms=state.now_ms(), volumes_root=state.volumes_root)
+        return last if last.digest != body.seen else None
+
+    await hold(request, state.notifier, (node_key(node),), body.wait_s, news)
+    assert last is not None
+    return reply(last)
+
+
+@router.post("/nodes/{node}/reports")
+async def reports(node: str, body: Reports, state: NodeSide) -> Response:
+    applied = await state.call(node_service.reports, state.store, node, body, now_ms=state.now_ms())
+    return reply_plain({"applied": applied})
+
+
+@router.post("/nodes/{node}/logs")
+async def logs(node: str, body: LogsBody, state: NodeSide) -> Response:
+    gaps = await state.call(state.logs.store, body.pieces)
+    state.notifier.ring({log_key(piece.gang, piece.rank) for piece in body.pieces})
+    missing = {(gap.gang, gap.attempt, gap.rank) for gap in gaps}
+    stored = sum((piece.gang, piece.attempt, piece.rank) not in missing for piece in body.pieces)
+    return reply_plain({"stored": stored, "gaps": [asdict(gap) for gap in gaps]})
+
+
+@router.post("/saves/open", response_model=SaveDir)
+async def open_save(body: OpenSave, state: NodeSide) -> Response:
+    return reply(await state.call(saves.open_save, state.store, body, now_ms=state.now_ms(),
+                                  volumes_root=state.volumes_root))
+
+
+@router.post("/saves/report", response_model=SaveState)
+async def report_save(body: RankSaved, state: NodeSide) -> Response:
+    return reply(await state.call(saves.report_save, state.store, body, now_ms=state.now_ms(),
+                                  volumes_root=state.volumes_root))
+
+
+@router.get("/saves/{save}", response_model=SaveState)
+async def save_state(save: int, state: NodeSide) -> Response:
+    return reply(await state.call(saves.save_state, state.store, save))

@@ -1,0 +1,17 @@
+"""The durable picture: gangs, leases, nodes, versions and events, behind named verbs."""
+
+from gangline.store.store import Store, Transaction
+from gangline.store.values import (
+    Attempt,
+    Gang,
+    Interval,
+    Lease,
+    Member,
+    Node,
+    Rank,
+    Save,
+    SavedRank,
+)
+
+__all__ = ["Attempt", "Gang", "Interval", "Lease", "Member", "Node", "Rank", "Save", "SavedRank", "Store",
+           "Transaction"]

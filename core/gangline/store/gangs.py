@@ -1,0 +1,143 @@
+"""Verbs on gangs. `move` is the only way a state changes, and it heeds the table of transitions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, func, insert, or_, select, update
+
+from gangline.model.errors import NotFound
+from gangline.model.gang import End, Progress, Wait
+from gangline.model.states import FINAL, Cause, GangState, check_transition
+from gangline.store.schema import gangs
+from gangline.store.scope import Scope, columns, key
+from gangline.store.values import Gang
+
+_FINAL = tuple(sorted(FINAL))
+_GET = select(gangs).where(gangs.c.id == key("id"))
+_SET = update(gangs).where(gangs.c.id == key("id"))
+_NEWEST = select(gangs).where(gangs.c.slot == key("slot")).order_by(gangs.c.seq.desc()).limit(1)
+_UNFINISHED = select(gangs).where(gangs.c.state.not_in(_FINAL)).order_by(gangs.c.seq)
+_IN_SLOT = _UNFINISHED.where(gangs.c.slot == key("slot"))
+
+
+class Gangs:
+    """Gangs, their slots and their owners."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+
+    def get(self, gang: str) -> Gang:
+        """The gang; NotFound when there is none of that id."""
+        found = self.find(gang)
+        if found is None:
+            raise NotFound(f"there is no gang {gang}", fix="gangline list shows them")
+        return found
+
+    def find(self, gang: str) -> Gang | None:
+        row = self._scope.row(_GET, key_id=gang)
+        return None if row is None else Gang(**row._mapping)
+
+    def named(self, text: str) -> tuple[Gang, ...]:
+        """Gangs that are not final and whose name is `text` or whose id or name begins with it."""
+        prefix = or_(gangs.c.id.startswith(text, autoescape=True),
+                     gangs.c.name.startswith(text, autoescape=True))
+        found = self._some(and_(gangs.c.state.not_in(_FINAL), prefix))
+        return tuple(g for g in found if g.name == text) or found
+
+    def newest_in(self, slot: str) -> Gang | None:
+        """The gang that was submitted last in a slot, whatever its state."""
+        row = self._scope.row(_NEWEST, key_slot=slot)
+        return None if row is None else Gang(**row._mapping)
+
+    def unfinished(self, slot: str | None = None) -> tuple[Gang, ...]:
+        """Every gang that is not final, of one slot or of all, in the order of submission."""
+        rows = self._scope.rows(_UNFINISHED) if slot is None else self._scope.rows(_IN_SLOT, key_slot=slot)
+        return tuple(Gang(**row._mapping) for row in rows)
+
+    def listed(self, states: Collection[GangState], slot_prefix: str | None, limit: int) -> tuple[Gang, ...]:
+        """Newest first; no states means all of them."""
+        query = select(gangs).order_by(gangs.c.seq.desc()).limit(limit)
+        if states:
+            query = query.where(gangs.c.state.in_(list(states)))
+        if slot_prefix:
+            query = query.where(gangs.c.slot.startswith(slot_prefix, autoescape=True))
+        return tuple(Gang(**row._mapping) for row in self._scope.rows(query))
+
+    def counts(self) -> dict[GangState, int]:
+        """How many gangs there are in each state that is not final."""
+        query = (select(gangs.c.state, func.count().label("many"))
+                 .where(gangs.c.state.not_in(_FINAL)).group_by(gangs.c.state))
+        return {row.state: int(row.many) for row in self._scope.rows(query)}
+
+    def orphans(self, now_ms: int) -> tuple[Gang, ...]:
+        """Gangs nobody has watched for their `orphan_after_ms`."""
+        return self._some(and_(self._watched, gangs.c.watched_ms + gangs.c.orphan_after_ms <= now_ms))
+
+    def next_orphan_ms(self) -> int | None:
+        found = self._scope.scalar(select(func.min(gangs.c.watched_ms + gangs.c.orphan_after_ms))
+                                   .where(self._watched))
+        return None if found is None else int(found)
+
+    @property
+    def _watched(self) -> ColumnElement[bool]:
+        return and_(gangs.c.state.not_in(_FINAL), gangs.c.cancel_cause.is_(None),
+                    gangs.c.orphan_after_ms.is_not(None))
+
+    def next_seq(self) -> int:
+        return self._scope.next("gang")
+
+    def add(self, gang: Gang) -> None:
+        self._scope.run(insert(gangs), **columns(gang))
+        self._scope.move(gang=gang.id)
+
+    def move(self, gang: Gang, state: GangState, now_ms: int) -> None:
+        """Changes the state; Bug when the table does not allow it."""
+        check_transition(gang.state, state)
+        self._set(gang.id, state=state, changed_ms=now_ms)
+
+    def finish(self, gang: Gang, state: GangState, end: End, now_ms: int) -> None:
+        """Moves to a final state, which frees the slot."""
+        self.move(gang, state, now_ms)
+        self._set(gang.id, end=end, ended_ms=now_ms, active=False, wait=None)
+
+    def ask_to_end(self, gang: str, cause: Cause, text: str) -> None:
+        """Records who wants it to end and why; it no longer holds its slot."""
+        self._set(gang, cancel_cause=cause, cancel_text=text, active=False)
+
+    def leave_slot(self, gang: str) -> None:
+        self._set(gang, active=False)
+
+    def new_owner(self, gang: Gang, token_hash: str, now_ms: int) -> None:
+        """Another one acts for it from now on; the token before is void."""
+        self._scope.run(_SET, key_id=gang.id, owner=gang.owner + 1, token_hash=token_hash,
+                        watched_ms=max(now_ms, gang.watched_ms))
+        self._scope.wake(gang=gang.id)
+
+    def renew(self, gang: str, now_ms: int) -> None:
+        self._scope.run(_SET, key_id=gang, watched_ms=now_ms)
+
+    def issue(self, gang: str, attempt: int, generation: int) -> None:
+        """New orders go out, for this attempt under this generation."""
+        self._set(gang, attempt=attempt, generation=generation, wait=None)
+
+    def end_attempt(self, gang: Gang, ran_ms: int, avoid: Iterable[str]) -> None:
+        """Adds what the attempt ran and the nodes that failed it."""
+        self._set(gang.id, ran_ms=gang.ran_ms + ran_ms, avoid=tuple(sorted({*gang.avoid, *avoid})))
+
+    def waits(self, gang: str, wait: Wait) -> None:
+        """Why it is not placed. A plan makes this, so it asks for no other plan and wakes nobody."""
+        self._scope.run(_SET, key_id=gang, wait=wait)
+
+    def advance(self, gang: str, progress: Progress) -> None:
+        self._scope.run(_SET, key_id=gang, progress=progress)
+        self._scope.wake(gang=gang)
+
+    def _some(self, where: ColumnElement[bool]) -> tuple[Gang, ...]:
+        return tuple(Gang(**row._mapping)
+                     for row in self._scope.rows(select(gangs).where(where).order_by(gangs.c.seq)))
+
+    def _set(self, gang: str, **values: Any) -> None:
+        self._scope.run(_SET, key_id=gang, **values)
+        self._scope.move(gang=gang)

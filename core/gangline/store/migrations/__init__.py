@@ -1,0 +1,1 @@
+"""Alembic migrations: each release's changes of the schema, applied when a store is opened."""

@@ -1,0 +1,140 @@
+"""`Store`: one durable picture of gangs, leases, nodes and versions, changed one transaction at a time."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Self
+
+from sqlalchemy import Connection, Engine, select
+
+from gangline.model.errors import Bug
+from gangline.store import schema
+from gangline.store.attempts import Attempts
+from gangline.store.database import fill_memory, migrate, named_errors, open_engine, take_turn
+from gangline.store.events import Events
+from gangline.store.gangs import Gangs
+from gangline.store.leases import Leases, Ports
+from gangline.store.nodes import Nodes
+from gangline.store.saves import Saves
+from gangline.store.scope import Scope
+from gangline.store.versions import Versions
+
+Listener = Callable[[set[str], set[str]], None]
+_log = logging.getLogger(__name__)
+
+
+class Transaction:
+    """The verbs of one transaction, by what they are about. Nothing is seen outside before it commits."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._scope = scope = Scope(connection)
+        self.gangs = Gangs(scope)
+        self.attempts = Attempts(scope)
+        self.leases = Leases(scope)
+        self.ports = Ports(scope)
+        self.nodes = Nodes(scope)
+        self.saves = Saves(scope)
+        self.versions = Versions(scope)
+        self.events = Events(scope)
+
+    def version(self) -> int:
+        """How many transactions have changed what a plan depends on."""
+        found = self._scope.scalar(select(schema.counters.c.value).where(schema.counters.c.name == "version"))
+        return int(found or 0)
+
+    def touched(self) -> tuple[set[str], set[str]]:
+        """The gangs and the nodes this transaction changed."""
+        return set(self._scope.gangs), set(self._scope.nodes)
+
+    def finish(self) -> None:
+        """Writes what is kept to the end: events in order, the version and the counters."""
+        self.events.flush()
+        if self._scope.moved:
+            self._scope.next("version")
+        self._scope.save_counts()
+
+
+class Store:
+    """A database of one server. Transactions run one after another, in any thread.
+
+    After each commit every callable in `on_commit` gets the ids of the gangs and the names of the
+    nodes it changed; they run in the committing thread and must be quick. `seen_ms` holds when each
+    node was last heard of; it lives in memory, so hearing of a node costs no write.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._turn = threading.Lock()
+        self._holder: int | None = None
+        self.on_commit: list[Listener] = []
+        self.seen_ms: dict[str, int] = {}
+
+    @classmethod
+    def open(cls, url: str) -> Self:
+        """The store at a database URL, its schema brought up to date.
+
+        Raises Conflict for a schema newer than this release, Unavailable when the database cannot
+        be opened or another process has it.
+        """
+        engine = open_engine(url)
+        try:
+            with named_errors():
+                migrate(engine)
+        except BaseException:
+            engine.dispose()
+            raise
+        return cls(engine)
+
+    @classmethod
+    def memory(cls) -> Self:
+        """The same store in memory: gone when closed."""
+        engine = open_engine("sqlite://")
+        fill_memory(engine)
+        return cls(engine)
+
+    @property
+    def engine(self) -> Engine:
+        """The engine below, for migrations and fault injection; never for queries."""
+        return self._engine
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """All that happens inside is stored on leaving, or nothing when it raises."""
+        me = threading.get_ident()
+        if self._holder == me:
+            raise Bug("a transaction was opened inside another one")
+        with self._turn:
+            self._holder = me
+            try:
+                with named_errors(), self._engine.begin() as connection:
+                    take_turn(connection)
+                    tx = Transaction(connection)
+                    yield tx
+                    tx.finish()
+            finally:
+                self._holder = None
+        self._tell(*tx.touched())
+
+    def version(self, tx: Transaction | None = None) -> int:
+        """The number a plan is based on; it grows with every change that a plan must heed."""
+        if tx is not None:
+            return tx.version()
+        with self.transaction() as own:
+            return own.version()
+
+    def close(self) -> None:
+        """Lets go of the database."""
+        with self._turn:
+            self._engine.dispose()
+
+    def _tell(self, gangs: set[str], nodes: set[str]) -> None:
+        if not gangs and not nodes:
+            return
+        for listener in tuple(self.on_commit):
+            try:
+                listener(gangs, nodes)
+            except Exception:  # noqa: BLE001 - the commit stands; a deaf listener must not undo that for the caller
+                _log.exception("a listener of the store failed")

@@ -1,0 +1,222 @@
+"""What the store returns: frozen records, one field per column, never rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from gangline.model.gang import End, NodeShare, Progress, RdmaProof, Resume, Wait
+from gangline.model.gpu import GpuAsk
+from gangline.model.spec import GangSpec
+from gangline.model.states import Cause, GangState, NodeLifecycle, Phase
+from gangline.model.volume import FileEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A machine of the fleet. `origin` is "file" (declared) or "made" (provisioned).
+
+    `healthy` is false from the loss of its supervisor until the next one says hello.
+    """
+
+    name: str
+    ordinal: int
+    pool: str
+    engine: str
+    host: str
+    gpu_type: str
+    gpu_count: int
+    zone: str
+    fabric: str | None
+    path: tuple[str, ...]
+    address: str
+    emulated: bool
+    origin: Literal["file", "made"]
+    lifecycle: NodeLifecycle
+    drain_owner: str | None = None
+    drain_reason: str = ""
+    healthy: bool = True
+    incarnation: str | None = None
+    boot_done_ms: int | None = None
+    price_nano_per_gpu_hour: int
+    currency: str
+
+    @property
+    def gpu(self) -> GpuAsk:
+        return GpuAsk(self.gpu_type, self.gpu_count)
+
+    @property
+    def usable(self) -> bool:
+        """It takes new work now."""
+        return self.lifecycle is NodeLifecycle.READY and self.drain_owner is None and self.healthy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gang:
+    """A gang. `active` says it holds its slot: it is not final and nobody asked it to end.
+
+    `ran_ms` is the time earlier attempts spent running. `pinned` maps a mount to the version its
+    `from` meant at submission. `avoid` are nodes that failed it.
+    """
+
+    id: str
+    seq: int
+    name: str
+    slot: str
+    epoch: int
+    tenant: str
+    state: GangState
+    active: bool
+    spec: GangSpec
+    digest: str
+    snapshot: str | None
+    interpreter: str | None
+    pinned: dict[str, int]
+    submitted_ms: int
+    changed_ms: int
+    ended_ms: int | None = None
+    previous: str | None = None
+    owner: int = 1
+    token_hash: str
+    watched_ms: int
+    orphan_after_ms: int | None = None
+    timeout_ms: int | None = None
+    ran_ms: int = 0
+    generation: int = 0
+    attempt: int = 0
+    avoid: tuple[str, ...] = ()
+    cancel_cause: Cause | None = None
+    cancel_text: str | None = None
+    end: End | None = None
+    wait: Wait | None = None
+    progress: Progress = field(default_factory=Progress)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One run of a gang. `end` is decided first (`stopped_ms`); it is over when `ended_ms` is set.
+
+    `issued_ms` is when its present orders were issued.
+    """
+
+    gang: str
+    number: int
+    phase: Phase
+    started_ms: int
+    issued_ms: int
+    running_ms: int | None = None
+    stopped_ms: int | None = None
+    ended_ms: int | None = None
+    zone: str
+    fabric: str | None
+    master_addr: str
+    master_port: int
+    world_size: int
+    resume: tuple[Resume, ...]
+    rdma: RdmaProof
+    emulated: bool
+    grace_ms: int = 0
+    end: End | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One node's part in an attempt. `empty_ms` is set when no process of it can be left there."""
+
+    gang: str
+    attempt: int
+    node_rank: int
+    node: str
+    role: str
+    address: str
+    gpus: tuple[int, ...]
+    gpu_type: str
+    incarnation: str | None = None
+    ready_ms: int | None = None
+    started_ms: int | None = None
+    empty_ms: int | None = None
+    lost: bool = False
+
+    @property
+    def share(self) -> NodeShare:
+        return NodeShare(node=self.node, address=self.address, gpus=self.gpus, gpu_type=self.gpu_type,
+                         role=self.role)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rank:
+    """One user process of an attempt."""
+
+    gang: str
+    attempt: int
+    rank: int
+    node_rank: int
+    local_rank: int
+    role: str
+    state: Literal["waiting", "running", "exited"] = "waiting"
+    cause: Cause | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    result: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """A gang's hold on GPUs of one node, with the price fixed when it opened."""
+
+    id: int
+    gang: str
+    node: str
+    gpus: tuple[int, ...]
+    generation: int
+    pool: str
+    tenant: str
+    slot: str
+    opened_ms: int
+    closed_ms: int | None = None
+    price_nano_per_gpu_hour: int
+    currency: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """A half-open stretch of one lease's time, with its lease and the cause its attempt ended by."""
+
+    lease: Lease
+    attempt: int
+    phase: Phase
+    start_ms: int
+    end_ms: int | None
+    end: End | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Save:
+    """A version being written. `whole`: every rank has reported and `manifest` is fixed."""
+
+    id: int
+    gang: str
+    attempt: int
+    generation: int
+    mount: str
+    key: str
+    volume: str
+    directory: str
+    step: int | None
+    state: Literal["open", "whole", "published", "failed"]
+    manifest: str | None = None
+    version: int | None = None
+    error: str | None = None
+    opened_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedRank:
+    """What one rank wrote of a save."""
+
+    save: int
+    rank: int
+    files: tuple[FileEntry, ...]
+    format: str
+    metrics: dict[str, float]
+    extra: dict[str, Any]
