@@ -73,7 +73,7 @@ class Running:
         self.clock = asyncio.get_running_loop()
         loop = Loop(store=store, fleet=FLEET, engines={}, now_ms=now_ms)
         self.state = ServerState(store=store, home=self.home, url=self.url, version="1", loop=loop,
-                                 notifier=Notifier(self.clock))
+                                 notifier=Notifier(self.clock), fleet=FLEET)
         self.state.blobs.clean()
         store.on_commit.append(self.state.committed)
         app = create_app(self.state)
