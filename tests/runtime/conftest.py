@@ -67,15 +67,18 @@ class Template:
         assert self._line() == "ready\n"
 
     def run(self, body: str, fake: FakeSupervisor, world: int, results: Path, **args: Any) -> Ran:
-        results.mkdir()
         env = fake.info(world_size=world)
-        ranks = [env | {"RANK": str(r), "LOCAL_RANK": str(r)} for r in range(world)]
+        return self.run_as(body, [env | {"RANK": str(r), "LOCAL_RANK": str(r)} for r in range(world)],
+                           results, **args)
+
+    def run_as(self, body: str, ranks: list[dict[str, str]], results: Path, **args: Any) -> Ran:
+        results.mkdir()
         request = {"body": body, "args": args, "ranks": ranks, "results": str(results)}
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         exits = json.loads(self._line())["exits"]
-        files = [results / f"{rank}.json" for rank in range(world)]
+        files = [results / f"{rank}.json" for rank in range(len(ranks))]
         return Ran(exits, [json.loads(f.read_text()) if f.exists() else None for f in files])
 
     def close(self) -> None:

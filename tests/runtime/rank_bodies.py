@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gangline.model.errors import GanglineError
-from gangline.runtime.checkpoint import load_checkpoint, save_checkpoint, write_dcp
+from gangline.runtime.checkpoint import load_checkpoint, read_dcp, save_checkpoint, write_dcp
 from gangline.runtime.info import cluster_info
 from gangline.runtime.versions import new_version
 from gangline.volumes.hashing import HashingWriter
@@ -132,6 +132,55 @@ def tensors_without_group(rank: int, world: int) -> dict[str, Any]:
     import torch
 
     return _refusal(lambda: save_checkpoint({"x": torch.ones(3)}, step=1))
+
+
+def dcp_alone(rank: int, world: int, directory: str) -> dict[str, Any]:
+    import torch
+
+    state = {"big": torch.rand(700_000), "small": torch.rand(3), "n": 5, "none": None}
+    entries = write_dcp(state, Path(directory), 0, 1)
+    back: dict[str, Any] = {"big": torch.zeros(700_000), "small": torch.zeros(3), "n": 0, "none": 1}
+    read_dcp(back, Path(directory))
+    return {"entries": [(e.path, e.bytes, e.sha256) for e in entries],
+            "back": {"equal": torch.equal(back["big"], state["big"]), "n": back["n"], "none": back["none"]}}
+
+
+def optimizer_alone(rank: int, world: int, given: str) -> dict[str, Any]:
+    import torch
+
+    def fresh() -> tuple[Any, Any]:
+        model = torch.nn.Linear(4, 4)
+        return model, torch.optim.AdamW(model.parameters(), lr=0.1)
+
+    model, optimizer = fresh()
+    model(torch.ones(4)).sum().backward()
+    optimizer.step()
+    optimizer.param_groups[0]["lr"] = 0.02
+    save_checkpoint({"model": model, "optimizer": optimizer, "order": {3: "c", 4: "d"}}, step=5)
+
+    other, momentless = fresh()
+    states: dict[str, dict[str, Any]] = {
+        "objects": {"model": other, "optimizer": momentless, "order": {3: "", 4: ""}},
+        "state_dicts": {"model": other.state_dict(), "optimizer": momentless.state_dict(), "order": {}},
+        "nothing": {}}
+    state = states[given]
+    step = load_checkpoint(state, version=1)
+    if given != "objects":
+        other.load_state_dict(state["model"])
+        momentless.load_state_dict(state["optimizer"])
+    got, want = momentless.state_dict(), optimizer.state_dict()
+    moments = [torch.equal(got["state"][i][k], want["state"][i][k]) for i in (0, 1) for k in want["state"][i]]
+    return {"step": step, "weight": torch.equal(other.weight, model.weight), "keys": list(got["state"]),
+            "param_groups": got["param_groups"] == want["param_groups"], "moments": all(moments),
+            "order": list(state["order"].items())}
+
+
+def unfit_alone(rank: int, world: int, directory: str) -> list[dict[str, Any]]:
+    import torch
+
+    write_dcp({"w": torch.ones(3)}, Path(directory), 0, 1)
+    return [_refusal(lambda: read_dcp({"v": torch.ones(3)}, Path(directory))),
+            _refusal(lambda: read_dcp({"w": torch.ones(4)}, Path(directory)))]
 
 
 def _refusal(work: Any) -> dict[str, Any]:

@@ -65,3 +65,4 @@ def fork(request: dict[str, Any], rank: int, env: dict[str, str]) -> int:
 
 
 main()
+os._exit(0)  # torch takes seconds to tidy up

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from gangline.model.errors import Rejected
-from gangline.runtime.checkpoint import load_checkpoint, read_dcp, save_checkpoint, write_dcp
 from gangline.volumes.hashing import hash_file
 from gangline.volumes.publish import read_manifest
 
@@ -36,6 +34,20 @@ def test_four_ranks_save_and_two_resume(supervise, torch_template, tmp_path: Pat
     loaded = torch_template.run("dcp_load", fake, 2, tmp_path / "load", store=str(tmp_path / "store-2"))
     assert loaded.results == [
         {"step": 7, "equal": True, "epoch": 3, "note": "x", "local_rows": 8, "world": 2}] * 2
+
+
+def test_workers_of_torchrun_are_spoken_for_by_one_per_node(supervise, torch_template,
+                                                            tmp_path: Path) -> None:
+    fake = supervise(2)  # one rank, torchrun, on each of two nodes; four workers below
+    nodes = [fake.info(f"node-{n}", node_rank=n) for n in range(2)]
+    ranks = [nodes[r // 2] | {"RANK": str(r), "WORLD_SIZE": "4", "LOCAL_RANK": str(r % 2)} for r in range(4)]
+    ran = torch_template.run_as("dcp_save", ranks, tmp_path / "save", store=str(tmp_path / "s"))
+    assert ran.exits == [0] * 4
+    assert all(r == ran.results[0] for r in ran.results)
+    [save] = fake.saves
+    assert {r: sorted(f["path"] for f in report["files"]) for r, report in save.reports.items()} == {
+        0: [".metadata", "__0_0.distcp", "__1_0.distcp"], 1: ["__2_0.distcp", "__3_0.distcp"]}
+    assert fake.verify(save) == []
 
 
 def test_a_rank_killed_while_saving_leaves_the_last_version_whole(supervise, torch_template,
@@ -89,53 +101,28 @@ def test_tensors_on_several_ranks_need_a_process_group(supervise, torch_template
     assert fake.saves == []
 
 
-def test_files_are_hashed_as_they_lie_on_disk(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    state = {"big": torch.rand(700_000), "small": torch.rand(3), "n": 5, "none": None}
-    entries = write_dcp(state, tmp_path / "v", 0, 1)
-    assert [e.path for e in entries] == [".metadata", "__0_0.distcp"]
-    for entry in entries:
-        assert hash_file(tmp_path / "v" / entry.path) == (entry.bytes, entry.sha256)
-    back = {"big": torch.zeros(700_000), "small": torch.zeros(3), "n": 0, "none": 1}
-    read_dcp(back, tmp_path / "v")
-    assert torch.equal(back["big"], state["big"])
-    assert (back["n"], back["none"]) == (5, None)
+def _alone(tmp_path: Path) -> list[dict[str, str]]:
+    return [{"GANGLINE_INFO": "", "GANGLINE_LOCAL_VOLUMES": str(tmp_path)}]
+
+
+def test_files_are_hashed_as_they_lie_on_disk(torch_template, tmp_path: Path) -> None:
+    ran = torch_template.run_as("dcp_alone", _alone(tmp_path), tmp_path / "r", directory=str(tmp_path / "v"))
+    [result] = ran.results
+    assert [name for name, *_ in result["entries"]] == [".metadata", "__0_0.distcp"]
+    for name, size_bytes, sha256 in result["entries"]:
+        assert hash_file(tmp_path / "v" / name) == (size_bytes, sha256)
+    assert result["back"] == {"equal": True, "n": 5, "none": None}
 
 
 @pytest.mark.parametrize("given", ["objects", "state_dicts", "nothing"])
-def test_a_new_optimizer_receives_its_moments(tmp_path: Path, monkeypatch, given: str) -> None:
-    torch = pytest.importorskip("torch")
-    monkeypatch.setenv("GANGLINE_LOCAL_VOLUMES", str(tmp_path))
-
-    def fresh():
-        model = torch.nn.Linear(4, 4)
-        return model, torch.optim.AdamW(model.parameters(), lr=0.1)
-
-    model, optimizer = fresh()
-    model(torch.ones(4)).sum().backward()
-    optimizer.step()
-    optimizer.param_groups[0]["lr"] = 0.02
-    save_checkpoint({"model": model, "optimizer": optimizer, "order": {3: "c", 4: "d"}}, step=5)
-
-    other, momentless = fresh()
-    state = {"objects": {"model": other, "optimizer": momentless, "order": {3: "", 4: ""}},
-             "state_dicts": {"model": other.state_dict(), "optimizer": momentless.state_dict(), "order": {}},
-             "nothing": {}}[given]
-    assert load_checkpoint(state, version=1) == 5
-    if given != "objects":
-        other.load_state_dict(state["model"])
-        momentless.load_state_dict(state["optimizer"])
-    assert torch.equal(other.weight, model.weight)
-    got, want = momentless.state_dict(), optimizer.state_dict()
-    assert got["param_groups"] == want["param_groups"]
-    assert list(got["state"]) == [0, 1]
-    assert all(torch.equal(got["state"][i][k], want["state"][i][k]) for i in (0, 1) for k in want["state"][i])
-    assert state["order"] == {3: "c", 4: "d"}
+def test_a_new_optimizer_receives_its_moments(torch_template, tmp_path: Path, given: str) -> None:
+    ran = torch_template.run_as("optimizer_alone", _alone(tmp_path), tmp_path / "r", given=given)
+    assert ran.results == [{"step": 5, "weight": True, "param_groups": True, "keys": [0, 1], "moments": True,
+                            "order": [[3, "c"], [4, "d"]]}]
 
 
-@pytest.mark.parametrize("wrong", ["key", "shape"])
-def test_state_that_does_not_fit_is_refused(tmp_path: Path, wrong: str) -> None:
-    torch = pytest.importorskip("torch")
-    write_dcp({"w": torch.ones(3)}, tmp_path / "v", 0, 1)
-    with pytest.raises(Rejected, match="does not fit this state"):
-        read_dcp({"v": torch.ones(3)} if wrong == "key" else {"w": torch.ones(4)}, tmp_path / "v")
+def test_state_that_does_not_fit_is_refused(torch_template, tmp_path: Path) -> None:
+    ran = torch_template.run_as("unfit_alone", _alone(tmp_path), tmp_path / "r",
+                                directory=str(tmp_path / "v"))
+    assert [r["kind"] for r in ran.results[0]] == ["rejected"] * 2
+    assert all("does not fit this state" in r["message"] for r in ran.results[0])

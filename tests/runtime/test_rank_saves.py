@@ -119,7 +119,7 @@ def test_a_process_below_a_launcher_of_the_users_is_told(supervise, be_rank, mon
     be_rank(supervise(2))
     monkeypatch.setenv("WORLD_SIZE", "16")
     assert cluster_info().world_size == 16
-    with pytest.raises(Rejected, match="set ranks_per_node"):
+    with pytest.raises(Rejected, match="let Gangline start the ranks"):
         save_checkpoint({"i": 1}, step=1)
 
 

@@ -88,8 +88,8 @@ def _spawn(home: Path, log: Path, environ: Mapping[str, str], deadline: float) -
     """Start a server that is nobody's child; returns when it said that it is ready, or has died."""
     ready_r, ready_w = os.pipe()
     try:
-        argv = [sys.executable, "-m", "gangline.server", "--home", str(home), "--detach", "--ready-fd",
-                str(ready_w)]
+        argv = [sys.executable, "-P", "-m", "gangline.server", "--home", str(home), "--detach",
+                "--ready-fd", str(ready_w)]
         with open(log, "ab") as out:
             first = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd="/",
                                      env=server_environ(home, environ), start_new_session=True,

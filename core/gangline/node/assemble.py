@@ -114,11 +114,14 @@ def _check_port(port: int) -> None:
 
 
 async def _verify_versions(task: Task) -> None:
+    resumed = [mount for mount in task.mounts if mount.resume is not None and mount.resume_dir is not None]
+    if not resumed:
+        return
     from gangline.volumes import verify
 
-    for mount in task.mounts:
-        if mount.resume is None or mount.resume_dir is None:
-            continue
+    for mount in resumed:
+        assert mount.resume is not None
+        assert mount.resume_dir is not None
         # In a thread: hashing a large version takes minutes, and the lease must be kept meanwhile.
         problems = await asyncio.to_thread(verify, Path(mount.root), mount.resume_dir,
                                            mount.manifest_sha256 or "")

@@ -1,4 +1,4 @@
-"""One attempt on this node: assembled, its ranks started and watched, their ends judged, all ended for sure."""
+"""One attempt on this node: assembled, its ranks started and watched, their ends judged, all of it ended."""
 
 from __future__ import annotations
 

@@ -149,11 +149,9 @@ def _releases(view: _View, plan: Plan) -> Iterator[str]:
             yield f"{release.gang}: releases {release.nodes}, which it does not hold"
     for gang, held in sorted(view.held.items()):
         for node, gpus in sorted(held.items()):
-            kept = placed.get(gang, {}).get(node)
-            if (kept is not None) == (node in released.get(gang, set())):
-                yield f"{gang}: {node} must be either kept or released"
-            elif kept is not None and not gpus <= kept:
-                yield f"{gang}: keeps {node} but not the GPUs it held there"
+            kept = gpus & placed.get(gang, {}).get(node, frozenset())
+            if kept != (frozenset() if node in released.get(gang, set()) else gpus):
+                yield f"{gang}: what it held on {node} must be either kept or released, all of it"
 
 
 def _order(gang: PendingGang) -> tuple[int, bool, int, str]:
@@ -173,7 +171,8 @@ def _reserved(view: _View, plan: Plan) -> Iterator[str]:
             later = view.gangs.get(placement.gang)
             if later is None or _order(later) < _order(first):
                 continue
-            taken = ({m.node for m in placement.nodes} & set(reservation.nodes)) - view.held[later.gang].keys()
+            taken = {m.node for m in placement.nodes} & set(reservation.nodes)
+            taken -= view.held[later.gang].keys()
             in_time = (later.limit_ms is not None and reservation.at_ms is not None
                        and plan.now_ms + later.limit_ms <= reservation.at_ms)
             if taken and not in_time:
@@ -182,9 +181,9 @@ def _reserved(view: _View, plan: Plan) -> Iterator[str]:
 
 def _capacity(view: _View, plan: Plan) -> Iterator[str]:
     codes = {w.gang: w.code for w in plan.waiting}
-    for pool, count in Counter(c.pool for c in plan.capacity).items():
-        if count > 1 or pool not in view.pools:
-            yield f"pool {pool}: asked {count} times, known: {pool in view.pools}"
+    for name, count in Counter(c.pool for c in plan.capacity).items():
+        if count > 1 or name not in view.pools:
+            yield f"pool {name}: is asked {count} times or unknown"
     for request in plan.capacity:
         if any(codes.get(gang) is not WaitCode.CAPACITY for gang in request.gangs) or not request.gangs:
             yield f"pool {request.pool}: asked for gangs that do not wait for capacity"

@@ -56,7 +56,7 @@ def waits_in_vain(board: Board, demand: Demand, wrong: Misfit | None) -> Waiting
     """Nothing the fleet can be now would do, or nothing it could ever be."""
     gang = demand.gang
     if wrong is not None:
-        return Waiting(gang=gang.gang, code=WaitCode.NEVER, text=str(wrong), short=gang.nodes)
+        return Waiting(gang=gang.gang, code=WaitCode.NEVER, text=str(wrong), short=wrong.short)
     choice = demand.choices[0]
     serving = {s.order: s for need in choice.needs for s in board.matching(demand, need)}
     down = [serving[order].node.name for order in sorted(serving) if serving[order].down]

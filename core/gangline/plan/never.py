@@ -14,11 +14,15 @@ from gangline.plan.words import asks_text, constraint_text, need_text, role_fiel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Misfit:
-    """Why a gang can never be placed: the field of its spec to change, what is wrong, and how to mend it."""
+    """Why a gang can never be placed: the field of its spec to change, what is wrong, and how to mend it.
+
+    `short` counts the nodes that would be missing even then.
+    """
 
     field: str
     text: str
     fix: str
+    short: int
 
     def __str__(self) -> str:
         return f"{self.field}: {self.text} ({self.fix})"
@@ -99,11 +103,11 @@ def _wrong_ask(gang: PendingGang, snapshot: Snapshot) -> Misfit | None:
         near = [kind for kind in kinds if kind.type in types]
         if not near:
             return Misfit(field=field, text=f"no node and no pool has {asked}; the fleet has {offered}",
-                          fix="ask for one of those or add a pool")
+                          fix="ask for one of those or add a pool", short=gang.nodes)
         if not any(k.type == a.type and k.count >= a.count for k in near for a in role.asks):
             most = max(near, key=lambda kind: (kind.count, kind.type))
             return Misfit(field=field, text=f"no node has {asked}; the largest is {most}",
-                          fix=f"ask for at most {most} per node")
+                          fix=f"ask for at most {most} per node", short=gang.nodes)
     return None
 
 
@@ -113,7 +117,7 @@ def _wrong_name(gang: PendingGang, snapshot: Snapshot) -> Misfit | None:
     for what, asked, known in (("zone", gang.zone, zones), ("pool", gang.pool, pools)):
         if asked is not None and asked not in known:
             return Misfit(field=f"placement.{what}", text=f"there is no {what} {asked}",
-                          fix=f"use one of {', '.join(sorted(known))}, or leave it out")
+                          fix=f"use one of {', '.join(sorted(known))}, or leave it out", short=gang.nodes)
     return None
 
 
@@ -140,7 +144,7 @@ def _wrong_constraint(board: Board, gang: PendingGang) -> Misfit:
             text = f"every node with {asked} is excluded"
         case _:
             text = f"no node or pool with {asked} is{constraint_text(gang)}"
-    return Misfit(field=field, text=text, fix="change it or leave it out")
+    return Misfit(field=field, text=text, fix="change it or leave it out", short=gang.nodes)
 
 
 def _too_big(board: Board, gang: PendingGang, best: _Best) -> Misfit:
@@ -152,7 +156,7 @@ def _too_big(board: Board, gang: PendingGang, best: _Best) -> Misfit:
     most = " + ".join(f"{n} x {asks_text(r)}" for r, n in zip(gang.roles, best.per_role, strict=True))
     return Misfit(field=role_field(gang, role, "size"),
                   text=f"needs {need_text(gang)}; there can be at most {most} together{where}",
-                  fix=lower + also)
+                  fix=lower + also, short=gang.nodes - best.covered)
 
 
 def _covered(board: Board, gang: PendingGang) -> int:

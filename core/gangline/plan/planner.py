@@ -59,10 +59,11 @@ class _Pass:
     def _repair(self, demand: Demand) -> tuple[NodeChoice, ...] | None:
         """Members that include every held node that still serves; without one, any that fit."""
         gang = demand.gang
-        kept = [self.board.by_name[h.node] for h in gang.held if _keeps(self.board, demand, h)]
+        kept = [h for h in gang.held if _keeps(self.board, demand, h)]
+        kept = kept[:1] if demand.single else kept
         if kept:
             members = complete(self.board, demand, kept)
-            names = {spot.node.name for spot in kept} if members is not None else set()
+            names = {h.node for h in kept} if members is not None else set()
             self._release(gang, names)
             return members
         self._release(gang, set())

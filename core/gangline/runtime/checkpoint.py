@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, SupportsFloat
 
 from gangline.model.errors import Conflict, GanglineError, Rejected
 from gangline.runtime.dcp import check_group, read_dcp, write_dcp
-from gangline.runtime.info import ClusterInfo, cluster_info
+from gangline.runtime.info import ClusterInfo, cluster_info, membership
 from gangline.runtime.saves import PUBLISH_TIMEOUT_S, Save, Written, begin, describe, published, report
 from gangline.runtime.versions import find_version
 
@@ -58,13 +58,15 @@ def save_checkpoint(state: dict[str, Any], *, step: int, metrics: Mapping[str, S
     else:
         encode_json(state)
     kept_metrics, kept_extra = describe(metrics, extra, **about)
-    save = _together(lambda: begin(mount, f"step-{step}", step))
+    save = _together(lambda: begin(mount, f"step-{step}", step, one_group=uses_torch))
     files = (write_dcp(state, save.path, info.rank, info.world_size) if uses_torch
              else write_json(state, save.path, info.rank))
+    files, speaks = _files_to_report(files, info)
     written = Written(files=files, format=DCP if uses_torch else JSON, metrics=kept_metrics, extra=kept_extra)
 
     def tell() -> Save:
-        report(save, written)
+        if speaks:
+            report(save, written)
         return save
 
     _together(tell)
@@ -77,7 +79,9 @@ def load_checkpoint(state: dict[str, Any], *, mount: str | None = None,
 
     The version was verified before the ranks started. It may have been written by another number of
     ranks (JSON state may not). Keys only the version has are left out, but an empty dict in `state`,
-    or an empty `state`, takes all the version holds at its place. Collective with torch.distributed.
+    or an empty `state`, takes all the version holds at its place, whole and on the CPU: so a new
+    optimizer receives its moments. (Of a sharded optimizer build the state first, with torch's
+    get_optimizer_state_dict, or every rank loads all of it.) Collective with torch.distributed.
 
     Args:
         version: in a gang only the one it resumes from; mount another with `from:` in the spec.
@@ -135,6 +139,21 @@ def read_json(state: dict[str, Any], directory: Path, rank: int) -> None:
         raise Rejected(f"the version does not fit this state: it has no {lacking[0]!r}", field="state")
     for key in list(state) or list(saved):
         state[key] = saved[key]
+
+
+def _files_to_report(files: list[FileEntry], info: ClusterInfo) -> tuple[list[FileEntry], bool]:
+    """What this process reports and whether it does: below a launcher one worker speaks for its node."""
+    member = membership()
+    if member is None or not member.below_launcher:
+        return files, True
+    import torch.distributed as dist
+
+    from gangline.model.volume import FileEntry
+
+    everyone: list[Any] = [None] * info.world_size
+    dist.all_gather_object(everyone, (info.node_rank, [f.full() for f in files]))
+    here = [FileEntry.parse(f) for node, listed in everyone for f in listed if node == info.node_rank]
+    return here, info.local_rank == 0
 
 
 def _uses_torch(state: Mapping[str, Any]) -> bool:

@@ -69,13 +69,18 @@ class ClusterInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
-    """The right to speak for a rank of a gang, and to whom."""
+    """The right to speak for a rank of a gang, and to whom.
 
-    gang: str
-    attempt: int
+    Below a launcher of the user's (torchrun as the one rank of each node) RANK and WORLD_SIZE count
+    its workers; `rank` and `world_size` are always the gang's.
+    """
+
     token: str
     supervisor: str
-    world_size: int  # the gang's own; WORLD_SIZE differs below a launcher of the user's
+    rank: int
+    world_size: int
+    below_launcher: bool
+    ranks_here: int
 
 
 def cluster_info() -> ClusterInfo:
@@ -91,9 +96,11 @@ def membership() -> Membership | None:
     path = os.environ.get("GANGLINE_INFO")
     if not path:
         return None
-    data = _load(path)
-    return Membership(gang=data["gang"], attempt=data["attempt"], token=data["token"],
-                      supervisor=os.environ.get("GANGLINE_SUPERVISOR", ""), world_size=data["world_size"])
+    data, info = _load(path), cluster_info()
+    here, below = data["ranks_by_node"][data["node_rank"]], info.world_size != data["world_size"]
+    return Membership(token=data["token"], supervisor=os.environ.get("GANGLINE_SUPERVISOR", ""),
+                      rank=here[0] if below else info.rank, world_size=data["world_size"],
+                      below_launcher=below, ranks_here=len(here))
 
 
 _ALONE = ClusterInfo()
@@ -110,13 +117,14 @@ def _read_info(path: str, rank_values: tuple[str | None, ...]) -> ClusterInfo:
     rank, world_size, local_rank, local_world_size = (
         int(value) if value else int(fallback)
         for value, fallback in zip(rank_values, fallbacks, strict=True))
+    rdma = data.get("rdma") or {}
     return ClusterInfo(
         gang=data["gang"], name=data["name"], slot=data["slot"], attempt=data["attempt"],
         rank=rank, world_size=world_size, local_rank=local_rank, local_world_size=local_world_size,
         node_rank=node_rank, size=data["size"], role=data.get("role", ""), node=data.get("node", ""),
         addresses=tuple(share["address"] for share in data["nodes"]),
         fabric=data.get("fabric"), zone=data.get("zone", ""), emulated=data.get("emulated", False),
-        rdma=RdmaInfo(**(data.get("rdma") or {})),
+        rdma=RdmaInfo(**{name: bool(rdma.get(name)) for name in RdmaInfo.__slots__}),
         volumes={m["mount"]: MountInfo(volume=m["volume"], root=m["root"], resume=m.get("resume"),
                                        resume_dir=m.get("resume_dir")) for m in data.get("mounts", ())})
 

@@ -9,9 +9,10 @@ import threading
 from typing import Any, BinaryIO
 
 from gangline.model.errors import Bug, GanglineError, Rejected, Unavailable
-from gangline.runtime.info import cluster_info, membership
+from gangline.runtime.info import membership
 
-TIMEOUT_S = 60.0
+# A supervisor goes on asking for two minutes when its server is away: a restart must not end training.
+TIMEOUT_S = 150.0
 MAX_REPLY_BYTES = 16 << 20
 
 
@@ -94,8 +95,8 @@ def supervisor() -> Link | None:
     if member is None:
         return None
     # The process id keeps a forked child off its parent's connection.
-    key = (os.getpid(), member.supervisor, member.token, cluster_info().rank)
+    key = (os.getpid(), member.supervisor, member.token, member.rank)
     with _links_lock:
         if key not in _links:
-            _links[key] = Link(member.supervisor, member.token, key[3])
+            _links[key] = Link(member.supervisor, member.token, member.rank)
         return _links[key]

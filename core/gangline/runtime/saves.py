@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from gangline.model.volume import FileEntry
 
 PUBLISH_TIMEOUT_S = 300.0
-_ANSWER_S = 40.0  # a supervisor may hold a question that has no answer yet for 20 s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +80,16 @@ def pick_mount(mount: str | None) -> tuple[str, MountInfo]:
     raise Rejected(f"{mount!r} is not mounted; the gang mounts {there}", field="mount")
 
 
-def begin(mount: str | None, key: str, step: int | None) -> Save:
-    """The fresh directory of this save, made; `Rejected` when the attempt already has one of this key."""
+def begin(mount: str | None, key: str, step: int | None, *, one_group: bool = False) -> Save:
+    """The fresh directory of this save, made; `Rejected` when the attempt already has one of this key.
+
+    `one_group` says that a process group spans everyone who writes, so that workers below a launcher
+    of the user's can be spoken for by one of them per node.
+    """
     member, link = membership(), supervisor()
     if member is None or link is None:
         return _save(local.begin(mount), None, step)
-    _check_launcher(member)
+    _check_launcher(member, one_group)
     name, info = pick_mount(mount)
     _claim_key(member, name, key)
     try:
@@ -130,7 +133,7 @@ def _await_version(link: Link, number: int, timeout_s: float) -> int:
     pause_s = 0.01
     while True:
         asked = time.monotonic()
-        state = _state(link.request("save_state", save=number, timeout_s=_ANSWER_S))
+        state = _state(link.request("save_state", save=number))
         if state.published is not None:
             return state.published
         _refuse_failed(state)
@@ -177,11 +180,14 @@ def _save(opened: tuple[str, Path, str], number: int | None, step: int | None) -
     return Save(volume=volume, number=number, root=root, directory=directory, path=path, step=step)
 
 
-def _check_launcher(member: Membership) -> None:
-    if (world := cluster_info().world_size) != member.world_size:
-        raise Rejected(f"this process is one of {world}, but the gang has {member.world_size} ranks: it was "
-                       "started by a launcher below Gangline", field="ranks_per_node",
-                       fix="set ranks_per_node and run the script itself instead of torchrun")
+def _check_launcher(member: Membership, one_group: bool) -> None:
+    if not member.below_launcher:
+        return
+    if not one_group or member.ranks_here != 1:
+        raise Rejected(f"this process is one of {cluster_info().world_size}, but the gang has "
+                       f"{member.world_size} ranks: it was started by a launcher below Gangline",
+                       field="ranks_per_node", fix="let Gangline start the ranks instead of torchrun, or "
+                       "with torchrun set ranks_per_node: 1 and save tensors after init_process_group()")
 
 
 _keys: set[tuple[str, int, str, str]] = set()

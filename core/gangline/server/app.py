@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -10,9 +11,11 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from gangline.model.errors import GanglineError, NotFound, Rejected, Unavailable
+from gangline.model.errors import Bug, GanglineError, NotFound, Rejected, Unavailable
 from gangline.server import client_routes, file_routes, gang_routes, node_routes
 from gangline.server.state import ServerState
+
+_log = logging.getLogger("gangline.server")
 
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -26,7 +29,7 @@ def create_app(state: ServerState) -> FastAPI:
     app.add_exception_handler(GanglineError, _named)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _refused)
-    app.add_exception_handler(OSError, _disk)
+    app.add_exception_handler(Exception, _unexpected)
     return app
 
 
@@ -69,8 +72,9 @@ def _refused(request: Request, exc: Exception) -> Response:
     return _reply(Rejected(str(exc.detail)), exc.status_code)
 
 
-def _disk(request: Request, exc: Exception) -> Response:
-    assert isinstance(exc, OSError)
-    if exc.errno in _DISK_FULL:
+def _unexpected(request: Request, exc: Exception) -> Response:
+    _log.error("%s %s failed", request.method, request.url.path, exc_info=exc)
+    if isinstance(exc, OSError) and exc.errno in _DISK_FULL:
         return _reply(Unavailable("the disk of the server's home is full", fix="free space there"))
-    raise exc
+    return _reply(Bug(f"{type(exc).__name__} in {request.method} {request.url.path}",
+                      fix="see the server's log and report it"))

@@ -1,9 +1,8 @@
-"""What stands before the app: who may speak to a listener, how much they may send, and what failed."""
+"""What stands before the app: who may speak to a listener, how much they may send."""
 
 from __future__ import annotations
 
 import hmac
-import logging
 import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
@@ -13,13 +12,10 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gangline.client.address import is_loopback
-from gangline.model.errors import Bug, Rejected
+from gangline.model.errors import Rejected
 from gangline.server.blobs import MAX_BLOB_BYTES
 
 MAX_BODY_BYTES = 8 << 20
-
-_log = logging.getLogger("gangline.server")
-
 
 class Guard:
     """One listener's rules around the app.
@@ -49,22 +45,18 @@ class Guard:
         await self._guarded(scope, _limited(receive, limit), send)
 
     async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
-        started = False
+        whole = False
 
         async def noting(message: Message) -> None:
-            nonlocal started
-            started = True
+            nonlocal whole
             await send(message)
+            whole = message["type"] == "http.response.body" and not message.get("more_body", False)
 
         try:
             await self._app(scope, receive, noting)
-        except Exception as exc:
-            _log.exception("%s %s failed", scope["method"], scope["path"])
-            if started:
+        except Exception:
+            if not whole:  # half a reply must end with the connection, or it would look whole
                 raise
-            bug = Bug(f"{type(exc).__name__} in {scope['method']} {scope['path']}",
-                      fix="see the server's log and report it")
-            await JSONResponse(bug.to_wire(), status_code=500)(scope, receive, send)
 
     def _refusal(self, headers: Mapping[str, str]) -> JSONResponse | None:
         host = headers.get("host", "")

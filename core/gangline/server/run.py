@@ -72,13 +72,14 @@ def serve(settings: Settings, make_loop: LoopFactory) -> None:
         stack.callback(sock.close)
         stack.callback(path.unlink, missing_ok=True)
         loop = make_loop(store, fleet, settings.home, f"unix:{path}")
-        asyncio.run(_serve(settings, _Parts(store=store, fleet=where, loop=loop, sock=sock, path=path)))
+        asyncio.run(_serve(settings, _Parts(store=store, fleet=fleet, fleet_path=where, loop=loop, sock=sock, path=path)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parts:
     store: Store
-    fleet: str | None
+    fleet: Fleet
+    fleet_path: str | None
     loop: SchedulerLoop
     sock: socket.socket
     path: Path
@@ -88,7 +89,7 @@ async def _serve(settings: Settings, parts: _Parts) -> None:
     clock = asyncio.get_running_loop()
     state = ServerState(store=parts.store, home=settings.home, url=f"unix:{parts.path}",
                         version=gangline.__version__, loop=parts.loop, notifier=Notifier(clock),
-                        fleet=parts.fleet)
+                        fleet=parts.fleet, fleet_path=parts.fleet_path)
     state.blobs.clean()
     parts.store.on_commit.append(state.committed)
     for number in (signal.SIGTERM, signal.SIGINT):

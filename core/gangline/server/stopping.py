@@ -57,7 +57,7 @@ async def leave_when_idle(state: ServerState, idle_s: float) -> None:
 
 
 async def _is_active(state: ServerState) -> bool:
-    return (await state.call(views.status_counts, state.store)).active_gangs > 0
+    return (await state.call(views.status_counts, state.store)).active > 0
 
 
 async def _active(state: ServerState) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gangline.model.errors import Rejected
@@ -46,8 +46,10 @@ def commit_plan(store: Store, decided: Plan, *, now_ms: int) -> Committed:
                     accepted.append(placement.gang)
                 else:
                     refused.append((placement.gang, reason))
-        for waiting in decided.waiting:
-            _wait(tx, waiting, now_ms)
+        if decided.waiting:
+            known = {gang.id: gang for gang in tx.gangs.unfinished()}
+            for waiting in decided.waiting:
+                _wait(tx, waiting, known, now_ms)
     return Committed(accepted=tuple(accepted), refused=tuple(refused))
 
 
@@ -92,11 +94,11 @@ def _place(tx: Transaction, placement: Placement, nodes: dict[str, Node], busy: 
     tx.ports.take(host, port, gang.id, number)
     tx.gangs.move(gang, GangState.PLACED, now_ms)
     tx.gangs.issue(gang.id, number, gang.generation + 1)
+    tx.events.add("gang.placed", now_ms, gang=gang.id, attempt=number, zone=placement.zone,
+                  fabric=placement.fabric, nodes=[choice.node for choice in placement.nodes])
     _lease(tx, gang, number, placement, nodes, now_ms)
     for choice in placement.nodes:
         busy.setdefault(choice.node, {}).update(dict.fromkeys(choice.gpus, gang.id))
-    tx.events.add("gang.placed", now_ms, gang=gang.id, attempt=number, zone=placement.zone,
-                  fabric=placement.fabric, nodes=[choice.node for choice in placement.nodes])
     return None
 
 
@@ -174,12 +176,13 @@ def _new_lease(number: int, gang: Gang, choice: NodeChoice, node: Node, now_ms: 
                  price_nano_per_gpu_hour=node.price_nano_per_gpu_hour, currency=node.currency)
 
 
-def _wait(tx: Transaction, waiting: Waiting, now_ms: int) -> None:
-    gang = tx.gangs.find(waiting.gang)
+def _wait(tx: Transaction, waiting: Waiting, known: Mapping[str, Gang], now_ms: int) -> None:
+    gang = known.get(waiting.gang)
     if gang is None or gang.state is not GangState.QUEUED:
         return
     wait = Wait(code=waiting.code, text=waiting.text, short=waiting.short,
-                blocked_by=tuple(views.holder(other) for other in _known(tx, waiting.blocked_by)),
+                blocked_by=tuple(views.holder(other) for other in map(known.get, waiting.blocked_by)
+                                 if other is not None),
                 earliest_ms=waiting.earliest_ms)
     if gang.wait is not None and _same_news(gang.wait, wait, now_ms):
         return
@@ -187,10 +190,6 @@ def _wait(tx: Transaction, waiting: Waiting, now_ms: int) -> None:
     if gang.wait is None or (gang.wait.code, gang.wait.text) != (wait.code, wait.text):
         tx.events.add("plan.waiting", now_ms, gang=gang.id, code=wait.code, text=wait.text, short=wait.short,
                       blocked_by=list(waiting.blocked_by), earliest_ms=wait.earliest_ms)
-
-
-def _known(tx: Transaction, gangs: Iterable[str]) -> list[Gang]:
-    return [gang for gang in (tx.gangs.find(name) for name in gangs) if gang is not None]
 
 
 def _same_news(old: Wait, new: Wait, now_ms: int) -> bool:

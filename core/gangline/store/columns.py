@@ -91,13 +91,16 @@ class Values(TypeDecorator[Any]):
 
 
 class Spec(TypeDecorator[Any]):
-    """A gang's spec. It never changes, and every pass reads them all: parsed ones are remembered."""
+    """A gang's spec. It never changes, and every pass reads them all: parsed ones are remembered.
+
+    Keys stay in their order, for ranks run through the roles in the order they were written.
+    """
 
     impl = Text
     cache_ok = True
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
-        return None if value is None else canonical_json(value.wire())
+        return None if value is None else json.dumps(value.wire(), separators=(",", ":"), ensure_ascii=False)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> GangSpec | None:
         return None if value is None else _parse_spec(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from sqlalchemy import Connection, Engine, StaticPool, create_engine, event, inspect, make_url, select, text
@@ -62,6 +63,26 @@ def take_turn(connection: Connection) -> None:
     if connection.dialect.name != "sqlite":  # SQLite's BEGIN IMMEDIATE has done it
         connection.execute(select(schema.counters.c.value).where(schema.counters.c.name == "version")
                            .with_for_update())
+
+
+def fill_memory(engine: Engine) -> None:
+    """The schema in a new memory database. Migrated once per process; the others are copies of that one."""
+    with engine.connect() as connection:
+        driver = connection.connection.driver_connection
+    if driver is not None:
+        driver.deserialize(_blank())
+
+
+@cache
+def _blank() -> bytes:
+    engine = _sqlite("sqlite://")
+    try:
+        migrate(engine)
+        with engine.connect() as connection:
+            driver = connection.connection.driver_connection
+        return b"" if driver is None else bytes(driver.serialize())
+    finally:
+        engine.dispose()
 
 
 @contextmanager

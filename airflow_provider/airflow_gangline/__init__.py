@@ -1,0 +1,1 @@
+"""Gangline for Apache Airflow: gangs of GPU nodes as deferrable tasks."""

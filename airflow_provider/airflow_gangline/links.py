@@ -1,0 +1,38 @@
+"""The extra link of a gang's task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.sdk import BaseOperatorLink
+
+LINK_KEY = "gangline_link"
+
+
+class GangLink(BaseOperatorLink):
+    """Leads from the task to its gang: a page of the server, or the command that shows it."""
+
+    name = "Gang"
+
+    @property
+    def xcom_key(self) -> str:
+        return LINK_KEY
+
+    def get_link(self, operator: Any, *, ti_key: Any) -> str:
+        """What the task stored when it submitted.
+
+        Airflow calls this on the worker when a task ends or defers and stores the answer under the
+        same key, so reading it back is what keeps the link alive while the task is deferred.
+        """
+        from airflow.sdk.execution_time.xcom import XCom
+
+        value = XCom.get_one(key=LINK_KEY, dag_id=ti_key.dag_id, task_id=ti_key.task_id,
+                             run_id=ti_key.run_id, map_index=ti_key.map_index)
+        return str(value or "")
+
+
+def link_to(client_url: str, gang: str) -> str:
+    """The page of a gang, or for a server without one the command line that shows it."""
+    if client_url.startswith(("http://", "https://")):
+        return f"{client_url.rstrip('/')}/gangs/{gang}"
+    return f"gangline show {gang}"

@@ -1,0 +1,66 @@
+"""`dag.test()`: a deferred gang, and a mapped fan-out over its result, from a DAG file anywhere."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from pathlib import Path
+
+import pytest
+from conftest import DAGS
+
+from gangline.client import Client
+from gangline.model.states import GangState
+
+_SOURCE = '''
+    import gangline
+    from airflow.sdk import DAG, Asset, task
+    from airflow_gangline.operators import GangOperator
+
+
+    @gangline.clustered(size=2, gpu="cpu:4", volumes={"/ckpt": "sft"})
+    def train(lr: float) -> dict:
+        info = gangline.cluster_info()
+        with gangline.new_version(step=3, metrics={"lr": lr}) as folder:
+            (folder / f"part-{info.rank}").write_text("weights")
+        return {"shards": [{"shard": i} for i in range(3)], "ranks": info.world_size}
+
+
+    @gangline.clustered(size=1, gpu="cpu:1")
+    def evaluate(shard: int) -> dict:
+        return {"shard": shard, "score": shard * 10}
+
+
+    @task
+    def shards(report: dict) -> list:
+        return report["result"]["shards"]
+
+
+    with DAG("fan_out", schedule=None):
+        trained = GangOperator(task_id="train", function=train, args={"lr": 0.5},
+                               outlets=[Asset(name="sft", uri="gangline://sft")])
+        GangOperator.partial(task_id="evaluate", function=evaluate).expand(args=shards(trained.output))
+        GangOperator.partial(task_id="script").expand_kwargs(
+            [{"command": ["true"], "name": "first"}, {"command": ["true"], "env": {"WHICH": "second"}}])
+'''
+
+
+def test_a_gang_and_a_fan_out(airflow_db: Path, client: Client, tmp_path: Path,
+                              monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.dag_processing.dagbag import DagBag
+
+    (DAGS / "fan_out.py").write_text(textwrap.dedent(_SOURCE))
+    monkeypatch.chdir(tmp_path)  # where a worker stands means nothing
+    bag = DagBag(str(DAGS))
+    assert bag.import_errors == {}
+    run = bag.dags["fan_out"].test()
+    assert str(run.state) == "success"
+    views = client.list(slot_prefix=f"airflow:airflow/fan_out/{run.run_id}/")
+    assert all(view.state is GangState.SUCCEEDED for view in views)
+    by_slot = {view.slot.rpartition("fan_out/")[2].partition("/")[2]: view for view in views}
+    assert sorted(by_slot) == ["evaluate/0", "evaluate/1", "evaluate/2", "script/0", "script/1", "train/-1"]
+    assert by_slot["train/-1"].result["ranks"] == 8
+    scores = [by_slot[f"evaluate/{i}"].result for i in range(3)]
+    assert scores == [{"shard": 0, "score": 0}, {"shard": 1, "score": 10}, {"shard": 2, "score": 20}]
+    assert (by_slot["script/0"].name, by_slot["script/1"].name) == ("first", "script")
+    assert os.getcwd() == str(tmp_path)
