@@ -157,7 +157,7 @@ class _World:
             name=f"n{pool.name[1:]}{index}", pool=pool.name, gpu=pool.gpu, zone=pool.zone, fabric=pool.fabric,
             path=self.one((), ("l1",), ("s1", "l1"), ("s1", "l2"), ("s2", "l3")),
             free_gpus=tuple(range(pool.gpu.count)), usable=state == "ready", emulated=pool.emulated,
-            usable_ms=NOW_MS + self.rng.randint(-5, 90_000) if state == "booting" else 0,
+            usable_ms=NOW_MS + pool.boot_ms - self.rng.randint(1, 90_000) if state == "booting" else 0,
             gone=state == "gone")
 
     def needs(self) -> tuple[RoleNeed, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from gangline.plan.board import UNKNOWN_MS, Board, Spot
 from gangline.plan.demand import Choice, Demand
@@ -28,22 +29,26 @@ def forecast(board: Board, demand: Demand) -> Forecast | None:
     potential = board.potential(demand) if board.policy.capacity else []
     options = (_parts if demand.single else _wholes)(board, demand, potential)
     best = min(options, key=lambda option: option[0], default=None)
-    return None if best is None else best[1]
+    if best is None:
+        return None
+    (at_ms, *_), choice, spots, key = best
+    level = Level.ANY if demand.single else demand.widest
+    return Forecast(tuple(spots), at_ms, subtree_name(level, key),
+                    _serving(board, demand, choice, level, key))
 
 
-Option = tuple[tuple[object, ...], Forecast]
+Option = tuple[tuple[Any, ...], Choice, list[Spot], Key]
 
 
 def _parts(board: Board, demand: Demand, potential: list[Spot]) -> Iterator[Option]:
     for rank, choice in enumerate(demand.choices):
         need = choice.needs[0]
-        serving = board.matching(demand, need)
         more = [s for s in potential if need.met_by(s.node)]
-        for spot in (*serving, *more):
+        for spot in (*board.matching(demand, need), *more):
             at_ms = _part_at_ms(board, spot, demand.gang.gang, need.ask.count)
             if at_ms is not None:
-                yield ((at_ms, rank, spot.node.emulated, spot.grown, spot.order),
-                       Forecast((spot,), at_ms, subtree_name(Level.ANY, ()), tuple(serving)))
+                rank_of = at_ms, rank, spot.node.emulated, spot.grown, spot.order
+                yield rank_of, choice, [spot], spot.keys[Level.ANY]
 
 
 def _wholes(board: Board, demand: Demand, potential: list[Spot]) -> Iterator[Option]:
@@ -63,12 +68,10 @@ def _wholes(board: Board, demand: Demand, potential: list[Spot]) -> Iterator[Opt
             if picked is not None:
                 at_ms = max(at for at, _ in picked)
                 unknown = sum(at == UNKNOWN_MS for at, _ in picked)
-                yield ((at_ms, unknown, rank, key),
-                       Forecast(tuple(s for _, s in picked), at_ms, subtree_name(level, key),
-                                serving_in(board, demand, choice, level, key)))
+                yield (at_ms, unknown, rank, key), choice, [s for _, s in picked], key
 
 
-def serving_in(board: Board, demand: Demand, choice: Choice, level: Level, key: Key) -> tuple[Spot, ...]:
+def _serving(board: Board, demand: Demand, choice: Choice, level: Level, key: Key) -> tuple[Spot, ...]:
     """Every spot of the subtree that meets some need of the choice, in topology order."""
     found = {s.order: s for need in choice.needs for s in board.matching(demand, need)
              if s.keys[level] == key}

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gangline.plan.board import Board, Claim, Hold, Spot, node_price
+from gangline.plan.board import Board, Spot, node_price
 from gangline.plan.demand import Choice, Demand, Need
-from gangline.plan.forecast import serving_in
 from gangline.plan.place import gather
 from gangline.plan.topology import Key, Level, subtree_name
 
@@ -22,7 +21,6 @@ class Growth:
     new: tuple[Spot, ...]
     ready_ms: int
     where: str
-    serving: tuple[Spot, ...]
 
     @property
     def spots(self) -> tuple[Spot, ...]:
@@ -35,7 +33,8 @@ Option = tuple[tuple[object, ...], Growth]
 def growth(board: Board, demand: Demand) -> Growth | None:
     """How nodes on their way, and new ones where the policy allows, complete the gang; None if they cannot.
 
-    Alternatives in rank order; then sets that need nothing new, then the soonest, the cheapest, by name.
+    Alternatives in rank order; then sets that need nothing new, those asked for longest first, so that
+    no gang leaves nodes that are on their way for it; then the soonest, the cheapest, by name.
     """
     potential = board.potential(demand) if board.policy.capacity else []
     for choice in demand.choices:
@@ -46,32 +45,16 @@ def growth(board: Board, demand: Demand) -> Growth | None:
     return None
 
 
-def claim(found: Growth, demand: Demand, until_ms: int) -> None:
-    """Keep the set for its gang. Of a node on its way a single gang takes its part, so others may
-    count on the rest; everything else is kept whole."""
-    gang = demand.gang.gang
-    if not demand.single:
-        for spot in found.spots:
-            spot.claim = Claim(gang, found.ready_ms, until_ms)
-        return
-    spot = found.spots[0]
-    gpus = (*spot.soon, *spot.free)[:found.choice.asks[0].count]
-    spot.soon = [g for g in spot.soon if g not in gpus]
-    spot.free = [g for g in spot.free if g not in gpus]
-    spot.holds.append(Hold(gang, gpus, until_ms))
-
-
 def _parts(board: Board, demand: Demand, choice: Choice, potential: list[Spot]) -> Iterator[Option]:
     need = choice.needs[0]
-    serving = board.matching(demand, need)
     new = frozenset(s.node.name for s in potential)
-    for spot in (*serving, *(s for s in potential if need.met_by(s.node))):
+    for spot in (*board.matching(demand, need), *(s for s in potential if need.met_by(s.node))):
         room = len(spot.soon) + len(spot.free)
         if spot.soon and spot.claim is None and room >= need.ask.count:
             asked = spot.node.name in new
-            yield ((asked, spot.soon_ms, _price(board, [spot]), room, spot.order),
+            yield ((asked, _asked_ms(board, [spot]), spot.soon_ms, _price(board, [spot]), room, spot.order),
                    Growth(choice, (), () if asked else (spot,), (spot,) if asked else (), spot.soon_ms,
-                          subtree_name(Level.ANY, ()), tuple(serving)))
+                          subtree_name(Level.ANY, ())))
 
 
 def _wholes(board: Board, demand: Demand, choice: Choice, potential: list[Spot]) -> Iterator[Option]:
@@ -94,9 +77,9 @@ def _wholes(board: Board, demand: Demand, choice: Choice, potential: list[Spot])
         ready_ms = max((s.soon_ms for s in spots if s.soon), default=board.now_ms)
         found = Growth(choice, tuple(s for s in spots if not s.soon),
                        tuple(s for s in spots if s.soon and s.node.name not in new),
-                       tuple(s for s in spots if s.node.name in new), ready_ms, subtree_name(level, key),
-                       serving_in(board, demand, choice, level, key))
-        yield (bool(found.new), ready_ms, _price(board, [*found.coming, *found.new]), key), found
+                       tuple(s for s in spots if s.node.name in new), ready_ms, subtree_name(level, key))
+        moved = [*found.coming, *found.new]
+        yield (bool(found.new), _asked_ms(board, moved), ready_ms, _price(board, moved), key), found
 
 
 def _fill(choice: Choice, useful: list[list[Spot]], level: Level, new: frozenset[str]) -> list[Spot] | None:
@@ -127,6 +110,12 @@ def _fill_need(need: Need, spots: list[Spot], level: Level, new: frozenset[str])
     alone = next((group for group in by_pool.values() if len(group) >= missing), None)
     more = alone if alone is not None else [s for group in by_pool.values() for s in group]
     return chosen + more[:missing]
+
+
+def _asked_ms(board: Board, spots: list[Spot]) -> int:
+    """When the last of the spots was asked for, by when it is expected; no later than now."""
+    asked = (s.soon_ms - board.pools[s.node.pool].boot_ms for s in spots if s.node.pool in board.pools)
+    return max((min(at_ms, board.now_ms) for at_ms in asked), default=0)
 
 
 def _price(board: Board, spots: list[Spot]) -> int:
