@@ -56,6 +56,7 @@ class Lab:
     home: Path
     script: Script
     template: Path | None
+    bytecode: Path
     started: list[Supervisor] = field(default_factory=list)
     port: int = 0
 
@@ -68,10 +69,12 @@ class Lab:
         command = [sys.executable, "-m", "gangline.node", "--server", self.script.url, "--node", name,
                    "--home", str(self.home), "--address", f"127.0.1.{len(self.started) + 1}",
                    "--warm-template", str(self.template or "")]
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("GANGLINE_")}
+        clean = {name: value for name, value in os.environ.items()
+                 if not name.startswith("GANGLINE_") and name != "PYTHONDONTWRITEBYTECODE"}
+        clean |= {"PYTHONPATH": CORE, "PYTHONPYCACHEPREFIX": str(self.bytecode), "GANGLINE_PRELOAD": ""}
         with log.open("ab") as output:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                                       env={**clean, "PYTHONPATH": CORE, "GANGLINE_PRELOAD": "", **env})
+                                       env={**clean, **env})
         one = Supervisor(name, process, log)
         self.started.append(one)
         return one
@@ -179,28 +182,41 @@ def template_pid(path: Path) -> int | None:
             return int(json.loads(lines.readline())["pid"])
 
 
+@pytest.fixture(scope="session")
+def bytecode(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("bytecode")
+
+
 @pytest.fixture(params=["warm", "cold"])
-def lab(request: pytest.FixtureRequest, tmp_path: Path, template_socket: Path) -> Iterator[Lab]:
+def lab(request: pytest.FixtureRequest, tmp_path: Path, template_socket: Path, bytecode: Path) -> Iterator[Lab]:
     """Both ways to start ranks."""
-    yield from _lab(tmp_path, template_socket if request.param == "warm" else None)
+    yield from _lab(tmp_path, template_socket if request.param == "warm" else None, bytecode)
 
 
 @pytest.fixture
-def warm_lab(tmp_path: Path, template_socket: Path) -> Iterator[Lab]:
-    yield from _lab(tmp_path, template_socket)
+def warm_lab(tmp_path: Path, template_socket: Path, bytecode: Path) -> Iterator[Lab]:
+    yield from _lab(tmp_path, template_socket, bytecode)
 
 
 @pytest.fixture
-def cold_lab(tmp_path: Path) -> Iterator[Lab]:
-    yield from _lab(tmp_path, None)
+def cold_lab(tmp_path: Path, bytecode: Path) -> Iterator[Lab]:
+    yield from _lab(tmp_path, None, bytecode)
 
 
-def _lab(tmp_path: Path, template_path: Path | None) -> Iterator[Lab]:
+@pytest.fixture(scope="session", params=["warm", "cold"])
+def long_lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, template_socket: Path,
+             bytecode: Path) -> Iterator[Lab]:
+    """A lab for tests that leave its supervisor as it was."""
+    yield from _lab(tmp_path_factory.mktemp("long"), template_socket if request.param == "warm" else None,
+                    bytecode)
+
+
+def _lab(tmp_path: Path, template_path: Path | None, bytecode: Path) -> Iterator[Lab]:
     home = tmp_path / "h"
     home.mkdir(mode=0o700)
     script = Script(tmp_path / "s.sock")
     script.start()
-    lab = Lab(home, script, template_path, port=free_port())
+    lab = Lab(home, script, template_path, bytecode, port=free_port())
     try:
         yield lab
     finally:

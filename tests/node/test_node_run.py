@@ -231,9 +231,9 @@ class Ends:
         return f"g-{self._count}"
 
 
-@pytest.fixture
-def ends(lab: Lab) -> Ends:
-    return Ends(lab)
+@pytest.fixture(scope="module")
+def ends(long_lab: Lab) -> Ends:
+    return Ends(long_lab)
 
 
 def test_the_templates_interpreter_starts_warm_and_others_cold(warm_lab: Lab) -> None:

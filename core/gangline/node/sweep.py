@@ -23,6 +23,7 @@ from gangline.node.proc import Proc, boot_id, is_alive, living, look, send
 
 TREE_ENV = "GANGLINE_TREE"
 _PATIENCE_S = 10.0
+_CLAIM = "incarnation.json"
 
 
 class Tree(NamedTuple):
@@ -71,7 +72,7 @@ def claim(home: Path, node: str) -> None:
     """Note that this process supervises the node now, so that its successor can make sure it is gone."""
     me = look(os.getpid())
     assert me is not None
-    path = node_dir(home, node) / "supervisor.json"
+    path = node_dir(home, node) / _CLAIM
     fresh = path.with_suffix(f".{me.pid}")
     fresh.write_text(json.dumps({"pid": me.pid, "start_ticks": me.start_ticks, "boot_id": boot_id()}))
     fresh.replace(path)
@@ -163,7 +164,7 @@ def _holds(pid: int, markers: set[str]) -> bool:
 
 def _end_supervisor(home: Path, node: str) -> int:
     try:
-        noted = json.loads((node_dir(home, node) / "supervisor.json").read_text())
+        noted = json.loads((node_dir(home, node) / _CLAIM).read_text())
         pid, start_ticks = int(noted["pid"]), int(noted["start_ticks"])
         old = look(pid) if noted["boot_id"] == boot_id() and pid != os.getpid() else None
     except (OSError, ValueError, KeyError):
