@@ -37,9 +37,9 @@ def test_forced_it_ends_every_gang_first(server: Any, client: Client, play_node:
                                          start_server: Callable[..., Any],
                                          submission: Callable[..., Any]) -> None:
     node = play_node(server)
-    queued = client.ensure(submission("b", size=3)).gang
     running = client.ensure(submission("a", size=1)).gang
     order = node.bring_to_run()
+    queued = client.ensure(submission("b", size=4)).gang
     cursor = client.events(running).cursor
     with ThreadPoolExecutor(2) as pool:
         stopping = pool.submit(client.stop, True)

@@ -75,7 +75,8 @@ def serve(settings: Settings, make_loop: LoopFactory) -> None:
         stack.callback(sock.close)
         stack.callback(path.unlink, missing_ok=True)
         loop = make_loop(store, fleet, settings.home, f"unix:{path}")
-        asyncio.run(_serve(settings, _Parts(store=store, fleet=fleet, fleet_path=where, loop=loop, sock=sock, path=path)))
+        asyncio.run(_serve(settings, _Parts(store=store, fleet=fleet, fleet_path=where, loop=loop, sock=sock,
+                                            path=path)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
