@@ -101,7 +101,8 @@ def endpoint_of(connection: Any) -> Endpoint:
     extra = connection.extra_dejson or {}
     return Endpoint(
         conn_id=connection.conn_id, url=_url_of(connection), token=connection.password or None,
-        home=extra.get("home") or None, tenant=extra.get("tenant") or None, deployment=extra.get("deployment") or DEFAULT_DEPLOYMENT)
+        home=extra.get("home") or None, tenant=extra.get("tenant") or None,
+        deployment=extra.get("deployment") or DEFAULT_DEPLOYMENT)
 
 
 def _url_of(connection: Any) -> str | None:

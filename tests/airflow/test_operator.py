@@ -84,8 +84,9 @@ def test_it_defers_to_a_trigger_that_owns_the_gang(client: Client) -> None:
 
 def test_a_connection_names_the_deployment_and_goes_along_by_name(client: Client,
                                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    extra = {"deployment": "staging", "tenant": "lab"}
     monkeypatch.setenv("AIRFLOW_CONN_STAGING", json.dumps(
-        {"conn_type": "gangline", "host": client.address.url, "extra": {"deployment": "staging", "tenant": "lab"}}))
+        {"conn_type": "gangline", "host": client.address.url, "extra": extra}))
     ti = TaskInstance()
     trigger = deferred(gang(gangline_conn_id="staging"), ti)
     assert trigger.gangline_conn_id == "staging"
