@@ -110,6 +110,20 @@ def commit(snapshot: Snapshot, plan: Plan, now_ms: int = NOW_MS) -> Snapshot:
                    pending=tuple(pending.values()), running=tuple(run))
 
 
+def advance(snapshot: Snapshot, now_ms: int) -> Snapshot:
+    """The world at `now_ms`: gangs whose limit has come are gone and their GPUs are free."""
+    free = {n.name: set(n.free_gpus) for n in snapshot.nodes}
+    left = []
+    for run in snapshot.running:
+        if run.ends_by_ms is None or run.ends_by_ms > now_ms:
+            left.append(run)
+            continue
+        for held in run.holds:
+            free[held.node] |= set(held.gpus)
+    nodes = tuple(replace(n, free_gpus=tuple(sorted(free[n.name]))) for n in snapshot.nodes)
+    return replace(snapshot, version=snapshot.version + 1, nodes=nodes, running=tuple(left))
+
+
 GPUS = (GpuAsk("H100", 8), GpuAsk("H100", 4), GpuAsk("B300", 8), GpuAsk("cpu", 4))
 LIMITS_MS = (None, 30_000, 60_000, 120_000, 600_000)
 

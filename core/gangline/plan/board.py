@@ -139,11 +139,18 @@ class Board:
         self.grown.append(spot)
 
     def keep(self, spots: Iterable[Spot], gang: PendingGang, at_ms: int) -> None:
-        """Let nobody else take the spots, as the gang is expected to start on them at `at_ms`."""
+        """Let nobody else take the spots, as the gang is expected to start on them at `at_ms`.
+
+        On a spot that another gang claimed it comes after that one, so whoever is next waits for both.
+        """
         self.changes += 1
         self.claimed = True
+        until_ms = _until_ms(gang, at_ms)
         for spot in spots:
-            spot.claim = Claim(gang.gang, at_ms, _until_ms(gang, at_ms))
+            if spot.claim is None:
+                spot.claim = Claim(gang.gang, at_ms, until_ms)
+            else:
+                spot.claim.until_ms = max(spot.claim.until_ms, until_ms)
 
     def keep_part(self, spot: Spot, count: int, gang: PendingGang, at_ms: int) -> None:
         """Count on `count` GPUs of a node on its way for the gang; others may count on the rest."""

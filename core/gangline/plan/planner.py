@@ -115,11 +115,10 @@ class _Pass:
         self.waiting.append(waits_for_others(self.board, demand, expected, without_claims))
         if self.unreserved > 0:
             self.unreserved -= 1
-            mine = [s for s in expected.spots if s.claim is None]
-            self._reserve(demand.gang, mine, expected.at_ms)
+            self._reserve(demand.gang, [s for s in expected.spots if s.claim is None], expected.at_ms)
             # Nodes on their way are only hoped for: claiming them here would make a later gang, which
             # they complete, ask for yet another one in every pass.
-            self.board.keep([s for s in mine if s.node.usable], demand.gang, expected.at_ms)
+            self.board.keep([s for s in expected.spots if s.node.usable], demand.gang, expected.free_ms)
 
     def _remember(self, find: Callable[[Board, Demand], Found | None], demand: Demand) -> Found | None:
         """What `find` found for the same demand, as long as nothing was decided since."""
