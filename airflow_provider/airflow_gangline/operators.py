@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 GANG_KEY = "gang"
 _KILLED = object()
 _FAIL = "__fail__"  # Airflow's name for "resume this task only to fail it"
+_DEFERRABLE_VARIABLE = "AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE"
 _TIMED_OUT = "Trigger timeout"
 _SPEC_FIELDS = (
     "name", "size", "gpu", "ranks_per_node", "rdma", "workdir", "image", "interpreter", "env", "secrets",
@@ -249,14 +250,14 @@ def _state_of(ti: Any) -> str | None:
 
 
 def deferrable_by_default() -> bool:
-    """What `[operators] default_deferrable` says where somebody set it; True otherwise."""
-    import os
-    from configparser import RawConfigParser
+    """What `[operators] default_deferrable` says where the environment sets it; True otherwise.
 
+    The file Airflow generates sets it to false for everybody, so that there it is nobody's decision.
+    """
+    import os
+
+    if _DEFERRABLE_VARIABLE not in os.environ:
+        return True
     from airflow.sdk.configuration import conf
 
-    section, option = "operators", "default_deferrable"
-    # Airflow's own has_option cannot tell a setting from its built-in default, which is False.
-    is_set = "AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE" in os.environ \
-        or RawConfigParser.has_option(conf, section, option)
-    return bool(conf.getboolean(section, option)) if is_set else True
+    return bool(conf.getboolean("operators", "default_deferrable"))

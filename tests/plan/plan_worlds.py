@@ -110,6 +110,20 @@ def commit(snapshot: Snapshot, plan: Plan, now_ms: int = NOW_MS) -> Snapshot:
                    pending=tuple(pending.values()), running=tuple(run))
 
 
+def advance(snapshot: Snapshot, now_ms: int) -> Snapshot:
+    """The world at `now_ms`: gangs whose limit has come are gone and their GPUs are free."""
+    free = {n.name: set(n.free_gpus) for n in snapshot.nodes}
+    left = []
+    for run in snapshot.running:
+        if run.ends_by_ms is None or run.ends_by_ms > now_ms:
+            left.append(run)
+            continue
+        for held in run.holds:
+            free[held.node] |= set(held.gpus)
+    nodes = tuple(replace(n, free_gpus=tuple(sorted(free[n.name]))) for n in snapshot.nodes)
+    return replace(snapshot, version=snapshot.version + 1, nodes=nodes, running=tuple(left))
+
+
 GPUS = (GpuAsk("H100", 8), GpuAsk("H100", 4), GpuAsk("B300", 8), GpuAsk("cpu", 4))
 LIMITS_MS = (None, 30_000, 60_000, 120_000, 600_000)
 
@@ -157,7 +171,7 @@ class _World:
             name=f"n{pool.name[1:]}{index}", pool=pool.name, gpu=pool.gpu, zone=pool.zone, fabric=pool.fabric,
             path=self.one((), ("l1",), ("s1", "l1"), ("s1", "l2"), ("s2", "l3")),
             free_gpus=tuple(range(pool.gpu.count)), usable=state == "ready", emulated=pool.emulated,
-            usable_ms=NOW_MS + self.rng.randint(-5, 90_000) if state == "booting" else 0,
+            usable_ms=NOW_MS + pool.boot_ms - self.rng.randint(1, 90_000) if state == "booting" else 0,
             gone=state == "gone")
 
     def needs(self) -> tuple[RoleNeed, ...]:

@@ -118,7 +118,16 @@ class TestCapacity:
         made = planned(world(pool(most=4), node("n1", used=8), node("n2", used=8),
                              running("r", ("n1", 8), ("n2", 8), ends_by_ms=NOW_MS + MINUTE_MS), gang("g", 4)))
         assert made.capacity == ()
-        assert waits(made, "g").earliest_ms == NOW_MS + MINUTE_MS
+        assert waits(made, "g").earliest_ms == NOW_MS + 2 * MINUTE_MS  # they end, then the rest boots
+
+    def test_a_gang_let_in_while_nodes_boot_does_not_make_it_ask_again(self) -> None:
+        snapshot = world(pool(most=9), node("n1"), gang("big", 2), gang("short", limit_ms=30_000))
+        first = planned(snapshot)
+        assert (starts(first), first.capacity[0].nodes) == ({"short"}, 1)
+        second = planned(commit(snapshot, first))
+        assert second.capacity == ()
+        assert second.reservations[0].nodes == ("n1", "p-new-1")
+        assert waits(second, "big").earliest_ms == NOW_MS + MINUTE_MS
 
     def test_rdma_grows_the_fabric_it_needs(self) -> None:
         made = planned(world(pool("a", most=9), pool("b", fabric="ib-2", most=1, boot_ms=1),

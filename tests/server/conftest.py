@@ -71,7 +71,8 @@ class Running:
         tcp, host = bind_tcp("127.0.0.1:0")
         self.url, self.http = f"unix:{path}", f"http://{host}:{tcp.getsockname()[1]}"
         self.clock = asyncio.get_running_loop()
-        loop = Loop(store=store, fleet=FLEET, engines={}, now_ms=now_ms)
+        loop = Loop(store=store, fleet=FLEET, engines={}, volumes_root=self.home / "volumes",
+                    now_ms=now_ms)
         self.state = ServerState(store=store, home=self.home, url=self.url, version="1", loop=loop,
                                  notifier=Notifier(self.clock), fleet=FLEET)
         self.state.blobs.clean()

@@ -17,8 +17,8 @@ def names(store: Store) -> list[str]:
 
 
 def make(*listed: dict[str, object], **pool: object) -> Fleet:
-    return Fleet.parse({"pools": [{"name": "p", "gpu": "H100:2", "min": 4, "max": 6, "emulated": True, **pool}],
-                        "nodes": list(listed)})
+    pools = [{"name": "p", "gpu": "H100:2", "min": 4, "max": 6, "emulated": True, **pool}]
+    return Fleet.parse({"pools": pools, "nodes": list(listed)})
 
 
 def test_every_node_has_an_address_of_its_own_for_good(world: World) -> None:

@@ -17,7 +17,7 @@ def place(board: Board, demand: Demand, *, heed_claims: bool = True) -> Members 
     Real nodes before emulated ones, alternatives in rank order, then the smallest subtree.
     `heed_claims=False` answers whether it would fit if nothing were reserved.
     """
-    for emulated in (False, True):
+    for emulated in board.kinds:
         for choice in demand.choices:
             candidates = [
                 [s for s in board.matching(demand, need)

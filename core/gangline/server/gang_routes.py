@@ -31,7 +31,7 @@ async def ensure(body: EnsureBody, state: ClientSide) -> Response:
         state.refuse_when_stopping()
         ensured = await state.call(submit.ensure_many, state.store, list(body.submissions),
                                    now_ms=state.now_ms(), new_id=state.new_id, new_token=state.new_token,
-                                   refusal=state.refusal)
+                                   refusal=state.judge())
     return reply_list("ensured", ensured)
 
 

@@ -21,4 +21,5 @@ def local_loop(store: Store, fleet: Fleet, home: Path, url: str) -> SchedulerLoo
                            field=f"pools.{pool.name}.engine", fix="use local")
     template = Path(url.removeprefix("unix:")).with_name("t.sock")  # beside a path that is known to fit
     engine = LocalEngine(home=home, server_url=url, sweep=sweep, template_socket=str(template))
-    return Loop(store=store, fleet=fleet, engines={"local": engine}, now_ms=now_ms)
+    return Loop(store=store, fleet=fleet, engines={"local": engine}, volumes_root=home / "volumes",
+                now_ms=now_ms)

@@ -119,9 +119,9 @@ class ServerState:
             if nodes:
                 await self.call(self.loop.shutdown_nodes)
 
-    def refusal(self, spec: GangSpec) -> Rejected | None:
-        """Why this fleet can never run a spec, if so."""
-        return feasible.refusal(self.store, self.fleet, spec, now_ms=self.now_ms())
+    def judge(self) -> Callable[[GangSpec], Rejected | None]:
+        """Tells why this fleet can never run a spec, if so."""
+        return feasible.judge(self.store, self.fleet, now_ms=self.now_ms())
 
     def refuse_when_stopping(self) -> None:
         if self.stopping:
