@@ -26,7 +26,8 @@ async def stop(state: ServerState, *, force: bool) -> None:
     async with state.entry:  # nothing new comes in between the look and the decision
         state.refuse_when_stopping()
         if not force and await _is_active(state):
-            raise Conflict(await _still(state), fix="wait for them, or cancel them with: gangline stop --force")
+            raise Conflict(await _still(state),
+                           fix="wait for them, or cancel them with: gangline stop --force")
         state.stopping = True
     try:
         await _end_all(state)
