@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from node_lab import Lab
+from node_lab import CORE, Lab
 from scripted import until
 
 from gangline.model.orders import OrderPhase
@@ -298,3 +298,35 @@ def talk(flag):
     assert shared.script.log(gang, 0).splitlines() == [*(f"line {n}" for n in range(count)), f"end {count}"]
     assert not shared.script.gaps
     assert len(shared.script.hellos) == 1  # the same supervisor went on
+
+
+def test_a_damaged_version_is_named_before_any_rank_starts(shared: Lab, gang: str, tmp_path: Path) -> None:
+    """Verification itself is the volumes' matter; here it is asked, and its answer obeyed."""
+    (tmp_path / "v1").mkdir()
+    mount = {"mount": "/ckpt", "volume": "sft", "root": str(tmp_path), "resume": 7, "resume_dir": "v1",
+             "manifest_sha256": "0" * 64}
+    nodes = ("n0", "n1")
+    shared.order(gang, OrderPhase.ASSEMBLE, shared.task(nodes, "n1", command=("true",), mounts=(mount,)))
+    shared.script.wait_report("ready", gang)  # not this node's to verify: node rank 0 does
+    shared.stop(gang)
+    other = f"{gang}-other"
+    shared.order(other, OrderPhase.ASSEMBLE, shared.task(command=("true",), mounts=(mount,)))
+    damaged = shared.script.wait_report("damaged", other)[0]
+    assert (damaged.volume, damaged.version) == ("sft", 7)
+    assert damaged.text
+    assert not shared.script.of("ready", other)
+    shared.stop(other)
+
+
+def test_a_preloaded_module_with_threads_means_cold_starts(tmp_path: Path, warm_lab: Lab) -> None:
+    """A process with threads must not be forked."""
+    module = "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()"
+    (tmp_path / "threaded.py").write_text(module)
+    warm_lab.template = tmp_path / "own.sock"
+    warm_lab.env |= {"GANGLINE_PRELOAD": "threaded", "PYTHONPATH": f"{CORE}:{tmp_path}"}
+    code = warm_lab.snapshot(work="def show():\n    return open('/proc/self/cmdline').read()\n")
+    warm_lab.supervisor()
+    warm_lab.begin("g-1", warm_lab.task(function="work:show", snapshot=code))
+    end = warm_lab.script.wait_report("rank_exit", "g-1")[0]
+    assert "gangline.node.template" not in end.result
+    assert "started 1 threads" in Path(f"{warm_lab.template}.log").read_text()
