@@ -18,9 +18,8 @@ class Attention(nn.Module):
         self.heads = config.heads
         self.qkv = nn.Linear(config.width, 3 * config.width, bias=False)
         self.out = nn.Linear(config.width, config.width, bias=False)
-        cosine, sine = rotary_table(config.context, config.width // config.heads)
-        self.register_buffer("cosine", cosine, persistent=False)
-        self.register_buffer("sine", sine, persistent=False)
+        # Not buffers: those would be sent from rank to rank at every step.
+        self.cosine, self.sine = rotary_table(config.context, config.width // config.heads)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, time, width = x.shape

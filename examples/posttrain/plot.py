@@ -2,10 +2,10 @@
 
 import io
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from posttrain import corpus
+from posttrain.promote import compare
 
 
 def loss_curve(curve: list[list[float]], path: Path | None = None) -> bytes:
@@ -30,7 +30,7 @@ def score_table(scores: list[dict[str, Any]]) -> str:
     others = [score for score in scores if score not in heldout]
     lines = ["| package | base | adapter | change |", "|---|---:|---:|---:|"]
     lines += [_row(score["package"], score) for score in heldout]
-    lines.append(_row("**mean**", {model: fmean(s[model] for s in heldout) for model in ("base", "adapter")}))
+    lines.append(_row("**mean**", compare(scores)))
     lines += [_row(f"{score['package']} (another domain)", score) for score in others]
     return "\n".join(lines)
 

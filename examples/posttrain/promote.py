@@ -11,21 +11,26 @@ BEST = "best"
 
 
 def promote(client: gangline.Client, version: int, scores: list[dict[str, Any]]) -> dict[str, Any]:
-    """Point `adapter@best` at `version` if it beats the base on the mean over the held-out packages.
+    """Point `adapter@best` at `version` if it is better than the base.
 
     Returns:
-        Whether it was promoted, and both means in bits per byte.
+        The version, whether it was promoted, and what `compare` says.
 
     Raises:
         Conflict: somebody else moved the name meanwhile.
     """
-    heldout = [score for score in scores if score["package"] in corpus.HELDOUT_PARTS]
-    means = {model: fmean(score[model] for score in heldout) for model in ("base", "adapter")}
+    means = compare(scores)
     promoted = means["adapter"] < means["base"]
     if promoted:
         pointer = find_name(client, ADAPTER, BEST)
         client.set_name(ADAPTER, BEST, version, expected_revision=pointer.revision if pointer else 0)
     return {"version": version, "promoted": promoted, **means}
+
+
+def compare(scores: list[dict[str, Any]]) -> dict[str, float]:
+    """Bits per byte of base and adapter: the means over the held-out packages, each counting alike."""
+    heldout = [score for score in scores if score["package"] in corpus.HELDOUT_PARTS]
+    return {model: fmean(score[model] for score in heldout) for model in ("base", "adapter")}
 
 
 def published_base(client: gangline.Client, name: str) -> int | None:

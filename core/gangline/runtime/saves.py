@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from gangline.model.volume import FileEntry
 
 PUBLISH_TIMEOUT_S = 300.0
-_ANSWER_S = 40.0  # a supervisor may hold a question that has no answer yet for 20 s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +133,7 @@ def _await_version(link: Link, number: int, timeout_s: float) -> int:
     pause_s = 0.01
     while True:
         asked = time.monotonic()
-        state = _state(link.request("save_state", save=number, timeout_s=_ANSWER_S))
+        state = _state(link.request("save_state", save=number))
         if state.published is not None:
             return state.published
         _refuse_failed(state)
