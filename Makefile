@@ -22,7 +22,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(READY)  ## Train, evaluate and promote through Dagster and Airflow at once, on one emulated fleet
-	@$(BIN)/python -m examples.posttrain.demo
+	@PYTHONPATH=examples $(BIN)/python -m posttrain.demo
 
 test: $(READY)  ## Run the test suite (under 15 minutes on 2 cores)
 	$(PYTEST) -q -m "not slow" $(foreach dir,$(HOSTED),--ignore=$(dir)) tests

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 GANG_KEY = "gang"
 _KILLED = object()
 _FAIL = "__fail__"  # Airflow's name for "resume this task only to fail it"
+_DEFERRABLE_VARIABLE = "AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE"
 _TIMED_OUT = "Trigger timeout"
 _SPEC_FIELDS = (
     "name", "size", "gpu", "ranks_per_node", "rdma", "workdir", "image", "interpreter", "env", "secrets",
@@ -98,10 +99,19 @@ class GangOperator(BaseOperator):
         """Submit, then defer, or wait here, until the gang has ended."""
         from queue import SimpleQueue
 
-        from airflow_gangline.errors import as_airflow_errors
+        from airflow.sdk.exceptions import AirflowTaskTimeout
 
         self._news = SimpleQueue()
         endpoint = self._endpoint()  # now: once a signal came, Airflow can no longer be asked safely
+        try:
+            return self._run(context, endpoint)
+        except (AirflowTaskTimeout, KeyboardInterrupt) as exc:  # they may come at any instant
+            self._cancel_slot(context["ti"], endpoint, type(exc).__name__)
+            raise
+
+    def _run(self, context: Any, endpoint: Endpoint) -> dict[str, Any]:
+        from airflow_gangline.errors import as_airflow_errors
+
         with as_airflow_errors(), endpoint.connect() as client:
             ensured = self._submit(context["ti"], endpoint, client)
             self._announce(context["ti"], client, ensured)
@@ -164,8 +174,6 @@ class GangOperator(BaseOperator):
                    method_name="execute_complete", timeout=self.execution_timeout)
 
     def _wait(self, context: Any, endpoint: Endpoint, ensured: Ensured) -> dict[str, Any]:
-        from airflow.sdk.exceptions import AirflowTaskTimeout
-
         from airflow_gangline.follow import Follower
 
         assert self._news is not None
@@ -173,9 +181,6 @@ class GangOperator(BaseOperator):
         follower.start()
         try:
             outcome = self._news.get()
-        except (AirflowTaskTimeout, KeyboardInterrupt) as exc:
-            self._cancel(endpoint, ensured, type(exc).__name__)
-            raise
         finally:
             follower.stop()
         if outcome is _KILLED:
@@ -188,30 +193,28 @@ class GangOperator(BaseOperator):
         """End the task: with its gang when a person ended it, without when only its worker goes away."""
         from airflow.sdk.exceptions import AirflowException
 
-        from airflow_gangline.translate import tries_left
+        from airflow_gangline.translate import reason, tries_left
 
         state = _state_of(ti)
         if state is None or (state == "running" and tries_left(ti)):
             raise AirflowException(f"this worker is going down; gang {ensured.gang} goes on for the next try")
-        self._cancel(endpoint, ensured, f"the task is {state}")
-        raise AirflowException(f"the task was ended ({state}); gang {ensured.gang} is cancelled")
-
-    def _cancel(self, endpoint: Endpoint, ensured: Ensured, why: str) -> None:
-        from airflow_gangline.translate import reason
-
         with endpoint.connect() as client:
-            client.cancel(ensured.gang, ensured.token, reason(why))
+            client.cancel(ensured.gang, ensured.token, reason(f"the task is {state}"))
+        raise AirflowException(f"the task was ended ({state}); gang {ensured.gang} is cancelled")
 
     def _give_up(self, ti: Any, error: str) -> None:
         """Cancel what nobody will wait for any more: after a timeout, or when no try is left."""
-        from airflow_gangline.translate import epoch_of, reason, slot_for, tries_left
+        from airflow_gangline.translate import tries_left
 
-        if error != _TIMED_OUT and tries_left(ti):
-            return  # the trigger broke: the next try takes the gang over
-        endpoint = self._endpoint()
+        if error == _TIMED_OUT or not tries_left(ti):  # else the next try takes the gang over
+            self._cancel_slot(ti, self._endpoint(), error)
+
+    def _cancel_slot(self, ti: Any, endpoint: Endpoint, why: str) -> None:
+        from airflow_gangline.translate import epoch_of, reason, slot_for
+
         with endpoint.connect() as client:
-            cancelled = client.cancel_slot(slot_for(endpoint.deployment, ti), epoch_of(ti), reason(error))
-        self.log.info("%s: cancelled %s", error, ", ".join(cancelled) or "nothing, it had ended")
+            cancelled = client.cancel_slot(slot_for(endpoint.deployment, ti), epoch_of(ti), reason(why))
+        self.log.info("%s: cancelled %s", why, ", ".join(cancelled) or "nothing, it had ended")
 
     def _finish(self, context: Any, view: GangView) -> dict[str, Any]:
         from airflow_gangline.errors import failure_of
@@ -247,14 +250,14 @@ def _state_of(ti: Any) -> str | None:
 
 
 def deferrable_by_default() -> bool:
-    """What `[operators] default_deferrable` says where somebody set it; True otherwise."""
-    import os
-    from configparser import RawConfigParser
+    """What `[operators] default_deferrable` says where the environment sets it; True otherwise.
 
+    The file Airflow generates sets it to false for everybody, so that there it is nobody's decision.
+    """
+    import os
+
+    if _DEFERRABLE_VARIABLE not in os.environ:
+        return True
     from airflow.sdk.configuration import conf
 
-    section, option = "operators", "default_deferrable"
-    # Airflow's own has_option cannot tell a setting from its built-in default, which is False.
-    is_set = "AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE" in os.environ \
-        or RawConfigParser.has_option(conf, section, option)
-    return bool(conf.getboolean(section, option)) if is_set else True
+    return bool(conf.getboolean("operators", "default_deferrable"))

@@ -24,15 +24,10 @@ if TYPE_CHECKING:
         Unavailable,
     )
     from gangline.model.spec import GangSpec
-    from gangline.runtime import (
-        ClusterInfo,
-        cluster_info,
-        load_checkpoint,
-        new_version,
-        report_progress,
-        resume_path,
-        save_checkpoint,
-    )
+    from gangline.runtime.checkpoint import load_checkpoint, save_checkpoint
+    from gangline.runtime.info import ClusterInfo, cluster_info
+    from gangline.runtime.progress import report_progress
+    from gangline.runtime.versions import new_version, resume_path
 
     __version__: str
 
@@ -43,8 +38,10 @@ _HOME_OF = {
     **dict.fromkeys(("Bug", "Conflict", "GangFailed", "GanglineError", "NotFound", "Rejected", "Superseded",
                      "Unavailable"), "gangline.model.errors"),
     "GangSpec": "gangline.model.spec",
-    **dict.fromkeys(("ClusterInfo", "cluster_info", "load_checkpoint", "new_version", "report_progress",
-                     "resume_path", "save_checkpoint"), "gangline.runtime"),
+    **dict.fromkeys(("load_checkpoint", "save_checkpoint"), "gangline.runtime.checkpoint"),
+    **dict.fromkeys(("ClusterInfo", "cluster_info"), "gangline.runtime.info"),
+    "report_progress": "gangline.runtime.progress",
+    **dict.fromkeys(("new_version", "resume_path"), "gangline.runtime.versions"),
 }
 
 __all__ = [

@@ -26,7 +26,7 @@ def pretrain(seed: int = 0, steps: int = PRETRAIN.steps) -> dict[str, Any]:
     return run(seed=seed, steps=steps)
 
 
-@gangline.clustered(name="finetune", size=4, gpu="H100:8", ranks_per_node=2, timeout="20m",
+@gangline.clustered(name="finetune", size=4, gpu="H100:8", ranks_per_node=2, rdma=True, timeout="20m",
                     volumes={"/base": BASE, "/adapter": ADAPTER})
 def finetune(seed: int = 0, steps: int = FINETUNE.steps,
              save_every: int = SAVE_EVERY_STEPS) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def finetune(seed: int = 0, steps: int = FINETUNE.steps,
     return run(seed=seed, steps=steps, save_every=save_every)
 
 
-@gangline.clustered(name="evaluate", gpu="H100:1", timeout="10m",
+@gangline.clustered(name="evaluate", gpu="L40S:1", timeout="10m",
                     volumes={"/base": BASE, "/adapter": ADAPTER})
 def evaluate(package: str, seed: int = 0) -> dict[str, Any]:
     """Score base and adapter on one package, on one GPU."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,6 +27,7 @@ pools:
   - {name: cpu, engine: local, gpu: "cpu:4", min: 2, max: 2}
 """
 HOME = Path(tempfile.mkdtemp(prefix="gl-af-"))
+atexit.register(shutil.rmtree, HOME, ignore_errors=True)
 DAGS = HOME / "dags"
 PLUGINS = HOME / "plugins"
 DAGS.mkdir()
@@ -54,14 +59,24 @@ def airflow_db() -> Path:
 def _end_the_embedded_server() -> Iterator[None]:
     """Whatever test started the embedded server of this session's home, none outlives the session."""
     yield
-    import shutil
-
     from gangline.client import connect
-    from gangline.model.errors import Unavailable
+    from gangline.model.errors import GanglineError, Unavailable
 
-    with contextlib.suppress(Unavailable), connect(home=HOME / "gangline", start=False) as client:
-        client.stop(force=True)
-    shutil.rmtree(HOME, ignore_errors=True)
+    home = HOME / "gangline"
+    try:
+        with connect(home=home, start=False) as client:
+            client.stop(force=True)
+    except Unavailable:
+        pass  # no test needed one
+    except GanglineError:
+        _kill_recorded(home)
+        raise
+
+
+def _kill_recorded(home: Path) -> None:
+    for record in (home / "server.json", *home.glob("nodes/*/supervisor.json")):
+        with contextlib.suppress(OSError, ValueError):
+            os.kill(int(json.loads(record.read_text())["pid"]), signal.SIGKILL)
 
 
 def child_environ() -> dict[str, str]:

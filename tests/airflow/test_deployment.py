@@ -17,13 +17,22 @@ from gangline.model.states import GangState
 DAG = "gangs"
 TASK = "train"
 _SOURCE = '''
+    """One task whose gang holds its nodes until the test lets it go."""
+    from airflow.sdk import DAG, Asset
+    from airflow_gangline.operators import GangOperator
+    from gangs_work import hold
+
+    with DAG("gangs", schedule=None):
+        GangOperator(task_id="train", function=hold, args={"gate": "GATES/{{ run_id }}"},
+                     outlets=[Asset(name="held", uri="gangline://held")], retries=1, retry_delay=0)
+'''
+
+_WORK = '''
     """A gang that holds its nodes until the test lets it go."""
     import pathlib
     import time
 
     import gangline
-    from airflow.sdk import DAG, Asset
-    from airflow_gangline.operators import GangOperator
 
 
     @gangline.clustered(size=2, gpu="cpu:4", volumes={"/ckpt": "held"}, grace="1s")
@@ -38,11 +47,6 @@ _SOURCE = '''
         with gangline.new_version(step=7, metrics={"loss": 0.5}) as folder:
             (folder / f"part-{info.rank}").write_text("weights")
         return {"ranks": info.world_size}
-
-
-    with DAG("gangs", schedule=None):
-        GangOperator(task_id="train", function=hold, args={"gate": "GATES/{{ run_id }}"},
-                     outlets=[Asset(name="held", uri="gangline://held")], retries=1, retry_delay=0)
 '''
 
 
@@ -54,6 +58,7 @@ def gates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def airflow(airflow_db: Path, gates: Path, client: Client) -> Iterator[Deployment]:
     (PLUGINS / "gangs.py").write_text("from airflow_gangline.plugin import GanglinePlugin as Listening\n")
+    (DAGS / "gangs_work.py").write_text(textwrap.dedent(_WORK))
     (DAGS / "gangs.py").write_text(textwrap.dedent(_SOURCE).replace("GATES", str(gates)))
     with running(airflow_db, child_environ()) as deployment:
         deployment.wait_dag(DAG)
@@ -89,7 +94,7 @@ def test_success_with_a_link_a_result_and_an_asset_event(airflow: Deployment, cl
     (gates / "good").touch()
     airflow.wait_state(DAG, "good", TASK, "success")
     result = airflow.xcom(DAG, "good", TASK)
-    assert (result["gang"], result["state"], result["result"]) == (gang.gang, "succeeded", {"ranks": 8})
+    assert (result["gang"], result["state"], result["result"]) == (gang.gang, "succeeded", {"ranks": 2})
     (event,) = airflow.asset_events(DAG, "good")
     assert event["extra"]["uri"] == result["versions"][-1]
     assert (event["extra"]["gang"], event["extra"]["step"]) == (gang.gang, 7)

@@ -123,6 +123,21 @@ def test_many_share_one_archive_and_number_their_slots(origin: Origin) -> None:
     assert first != second
 
 
+def test_the_decorator_s_options_are_read_without_importing(project: Path, origin: Origin) -> None:
+    (project / "job.py").write_text(
+        "import gangline\nSIZE = 3\nraise RuntimeError\n"
+        "@gangline.clustered(size=4, gpu=['H200:8', 'H100:8'], volumes={'/ckpt': 'sft'}, **{'rdma': True})\n"
+        "def known(): ...\n"
+        "@clustered(size=SIZE, name='other')\n"
+        "def computed(): ...\n")
+    spec = prepare("job:known", options={"size": 2}, origin=origin).submission.spec
+    assert (spec.size, spec.gpu, spec.rdma, spec.volumes["/ckpt"].volume) == (
+        2, ("H200:8", "H100:8"), True, "sft")
+    with pytest.raises(Rejected, match="size: the decorator of computed computes it"):
+        prepare("job:computed", origin=origin)
+    assert prepare("job:computed", options={"size": 1}, origin=origin).submission.spec.name == "other"
+
+
 class Server:
     """Keeps what a client was asked to do."""
 

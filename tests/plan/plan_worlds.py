@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -28,6 +30,11 @@ def node(name: str, gpu: str = "H100:8", *, pool: str = "p", zone: str = "z1", f
     ask = parse_gpu(gpu)
     return NodeState(name=name, pool=pool, gpu=ask, zone=zone, fabric=fabric, path=path,
                      free_gpus=tuple(range(used, ask.count)), **other)
+
+
+def leaf(prefix: str, count: int, *path: str) -> list[NodeState]:
+    """Free nodes prefix0, prefix1, … behind one switch path."""
+    return [node(f"{prefix}{i}", path=path) for i in range(count)]
 
 
 def pool(name: str = "p", gpu: str = "H100:8", *, zone: str = "z1", fabric: str | None = "ib-1",
@@ -103,84 +110,103 @@ def commit(snapshot: Snapshot, plan: Plan, now_ms: int = NOW_MS) -> Snapshot:
                    pending=tuple(pending.values()), running=tuple(run))
 
 
+def advance(snapshot: Snapshot, now_ms: int) -> Snapshot:
+    """The world at `now_ms`: gangs whose limit has come are gone and their GPUs are free."""
+    free = {n.name: set(n.free_gpus) for n in snapshot.nodes}
+    left = []
+    for run in snapshot.running:
+        if run.ends_by_ms is None or run.ends_by_ms > now_ms:
+            left.append(run)
+            continue
+        for held in run.holds:
+            free[held.node] |= set(held.gpus)
+    nodes = tuple(replace(n, free_gpus=tuple(sorted(free[n.name]))) for n in snapshot.nodes)
+    return replace(snapshot, version=snapshot.version + 1, nodes=nodes, running=tuple(left))
+
+
 GPUS = (GpuAsk("H100", 8), GpuAsk("H100", 4), GpuAsk("B300", 8), GpuAsk("cpu", 4))
-_LIMITS = st.sampled_from([None, 30_000, 60_000, 120_000, 600_000])
+LIMITS_MS = (None, 30_000, 60_000, 120_000, 600_000)
 
 
-@st.composite
-def pools_and_nodes(draw: st.DrawFn) -> tuple[list[PoolState], list[NodeState]]:
-    pools, nodes = [], []
-    for p in range(draw(st.integers(1, 3))):
-        gpu = draw(st.sampled_from(GPUS))
-        fabric = draw(st.sampled_from([None, "ib-1", "ib-2"]))
+def worlds(*, repairs: bool = True) -> st.SearchStrategy[Snapshot]:
+    """Small fleets with everything in them: several kinds, switches, states, running and waiting gangs.
+
+    Drawn from one seed: a hundred draws for each world would take far longer than the passes do.
+    """
+    return st.integers(0, 2**40).map(lambda seed: _World(Random(seed), repairs).snapshot())
+
+
+class _World:
+    def __init__(self, rng: Random, repairs: bool) -> None:
+        self.rng, self.repairs = rng, repairs
+        self.nodes: list[NodeState] = []
+        self.free: dict[str, list[int]] = {}
+
+    def one(self, *options: Any) -> Any:
+        return self.rng.choice(options)
+
+    def snapshot(self) -> Snapshot:
+        pools = tuple(self.pool(i) for i in range(self.one(1, 2, 2, 3)))
+        self.free = {n.name: list(n.free_gpus) for n in self.nodes}
+        run = tuple(r for r in map(self.runs, range(self.rng.randint(0, 3))) if r.holds)
+        pending = tuple(map(self.waits, range(self.rng.randint(0, 6))))
+        return Snapshot(version=1, pools=pools, pending=pending, running=run, nodes=tuple(
+            replace(n, free_gpus=tuple(self.free[n.name])) for n in self.nodes))
+
+    def pool(self, index: int) -> PoolState:
+        fabric = self.one(None, "ib-1", "ib-2")
         made = PoolState(
-            name=f"p{p}", gpu=gpu, zone=draw(st.sampled_from(["z1", "z2"])), fabric=fabric,
-            rdma=fabric is not None and draw(st.booleans()), nodes=0, most=0,
-            boot_ms=draw(st.sampled_from([30_000, 60_000, 180_000])),
-            price_nano_per_gpu_hour=draw(st.integers(0, 2)), emulated=draw(st.integers(0, 4)) == 0)
-        mine = []
-        for n in range(draw(st.integers(0, 6))):
-            state = draw(st.sampled_from(["ready"] * 6 + ["down", "booting", "gone"]))
-            path = draw(st.sampled_from([(), ("l1",), ("s1", "l1"), ("s1", "l2"), ("s2", "l3")]))
-            mine.append(NodeState(
-                name=f"n{p}{n}", pool=made.name, gpu=gpu, zone=made.zone, fabric=fabric, path=path,
-                free_gpus=tuple(range(gpu.count)), usable=state == "ready", emulated=made.emulated,
-                usable_ms=NOW_MS + draw(st.integers(-5, 90_000)) if state == "booting" else 0,
-                gone=state == "gone"))
+            name=f"p{index}", gpu=self.one(*GPUS), zone=self.one("z1", "z2"), fabric=fabric,
+            rdma=fabric is not None and self.one(True, False), nodes=0, most=0,
+            boot_ms=self.one(30_000, 60_000, 180_000), price_nano_per_gpu_hour=self.rng.randint(0, 2),
+            emulated=self.one(True, False, False, False))
+        mine = [self.node(made, i) for i in range(self.rng.randint(0, 6))]
+        self.nodes += mine
         there = sum(not n.gone for n in mine)
-        pools.append(replace(made, nodes=there, most=there + draw(st.sampled_from([0, 0, 1, 3]))))
-        nodes += mine
-    return pools, nodes
+        return replace(made, nodes=there, most=there + self.one(0, 0, 1, 3))
 
+    def node(self, pool: PoolState, index: int) -> NodeState:
+        state = self.one(*["ready"] * 6, "down", "booting", "gone")
+        return NodeState(
+            name=f"n{pool.name[1:]}{index}", pool=pool.name, gpu=pool.gpu, zone=pool.zone, fabric=pool.fabric,
+            path=self.one((), ("l1",), ("s1", "l1"), ("s1", "l2"), ("s2", "l3")),
+            free_gpus=tuple(range(pool.gpu.count)), usable=state == "ready", emulated=pool.emulated,
+            usable_ms=NOW_MS + pool.boot_ms - self.rng.randint(1, 90_000) if state == "booting" else 0,
+            gone=state == "gone")
 
-@st.composite
-def needs(draw: st.DrawFn) -> tuple[RoleNeed, ...]:
-    names = [""] if draw(st.integers(0, 4)) else ["a", "b"]
-    made = []
-    for name in names:
-        asks = draw(st.lists(st.sampled_from(GPUS), min_size=1, max_size=2, unique=True))
-        counts = [GpuAsk(a.type, draw(st.sampled_from([1, a.count, a.count]))) for a in asks]
-        made.append(RoleNeed(name=name, size=draw(st.sampled_from([1, 1, 2, 3, 4])),
-                             asks=tuple(dict.fromkeys(counts))))
-    return tuple(made)
+    def needs(self) -> tuple[RoleNeed, ...]:
+        made = []
+        for name in self.one([""], [""], [""], ["a", "b"]):
+            kinds = self.rng.sample(GPUS, self.one(1, 1, 2))
+            asks = [GpuAsk(a.type, self.one(1, a.count, a.count)) for a in kinds]
+            made.append(RoleNeed(name=name, size=self.one(1, 1, 2, 3, 4), asks=tuple(dict.fromkeys(asks))))
+        return tuple(made)
 
+    def waits(self, index: int) -> PendingGang:
+        held = self.holds() if self.repairs and self.one(True, False, False) else ()
+        return PendingGang(
+            gang=f"g{index}", name=f"g{index}", slot="", tenant="t", priority=self.one(0, 0, 100),
+            submitted_ms=self.rng.randint(0, 2), roles=self.needs(), rdma=self.one(True, False, False),
+            zone=self.one(*[None] * 5, "z1"), pool=self.one(*[None] * 5, "p0"),
+            within=self.one(*[None] * 4, "leaf", "spine", "fabric"),
+            exclude=frozenset(self.one((), (), ("n00",))), held=held, limit_ms=self.one(*LIMITS_MS))
 
-@st.composite
-def worlds(draw: st.DrawFn, *, repairs: bool = True) -> Snapshot:
-    """Small fleets with everything in them: several kinds, switches, states, running and waiting gangs."""
-    pools, nodes = draw(pools_and_nodes())
-    free = {n.name: list(n.free_gpus) for n in nodes}
-    pending, run = [], []
-    for i in range(draw(st.integers(0, 3))):
-        holds = _some_holds(draw, nodes, free)
-        if holds:
-            limit_ms = draw(_LIMITS)
-            run.append(RunningGang(gang=f"r{i}", name=f"r{i}", slot="", tenant="t", priority=0, holds=holds,
-                                   since_ms=0, ends_by_ms=limit_ms and NOW_MS + limit_ms))
-    for i in range(draw(st.integers(0, 6))):
-        held = _some_holds(draw, nodes, free) if repairs and draw(st.integers(0, 3)) == 0 else ()
-        pending.append(PendingGang(
-            gang=f"g{i}", name=f"g{i}", slot="", tenant="t", priority=draw(st.sampled_from([0, 0, 100])),
-            submitted_ms=draw(st.integers(0, 2)), roles=draw(needs()), rdma=draw(st.integers(0, 3)) == 0,
-            zone=draw(st.sampled_from([None] * 5 + ["z1"])), pool=draw(st.sampled_from([None] * 5 + ["p0"])),
-            within=draw(st.sampled_from([None] * 4 + ["leaf", "spine", "fabric"])),
-            exclude=frozenset(draw(st.sampled_from([(), (), ("n00",)]))), held=held, limit_ms=draw(_LIMITS)))
-    return Snapshot(version=1, nodes=tuple(replace(n, free_gpus=tuple(free[n.name])) for n in nodes),
-                    pools=tuple(pools), pending=tuple(pending), running=tuple(run))
+    def runs(self, index: int) -> RunningGang:
+        limit_ms = self.one(*LIMITS_MS)
+        return RunningGang(gang=f"r{index}", name=f"r{index}", slot="", tenant="t", priority=0,
+                           holds=self.holds(), since_ms=0, ends_by_ms=limit_ms and NOW_MS + limit_ms)
 
-
-def _some_holds(draw: st.DrawFn, nodes: list[NodeState], free: dict[str, list[int]]) -> tuple[Held, ...]:
-    """Whole nodes, or part of one, taken out of `free`."""
-    open_nodes = [n.name for n in nodes if free[n.name] and n.usable]
-    if not open_nodes:
-        return ()
-    names = draw(st.lists(st.sampled_from(open_nodes), min_size=1, max_size=3, unique=True))
-    holds = []
-    for name in names:
-        count = len(free[name]) if len(names) > 1 else draw(st.integers(1, len(free[name])))
-        holds.append(Held(node=name, gpus=tuple(free[name][:count])))
-        free[name] = free[name][count:]
-    return tuple(holds)
+    def holds(self) -> tuple[Held, ...]:
+        """Whole nodes, or part of one, taken out of what is free."""
+        names = [n.name for n in self.nodes if self.free[n.name] and n.usable]
+        chosen = self.rng.sample(names, min(len(names), self.one(1, 1, 2, 3)))
+        holds = []
+        for name in sorted(chosen):
+            free = self.free[name]
+            count = len(free) if len(chosen) > 1 else self.rng.randint(1, len(free))
+            holds.append(Held(node=name, gpus=tuple(free[:count])))
+            self.free[name] = free[count:]
+        return tuple(holds)
 
 
 POLICIES = st.builds(Policy, reserve_first=st.sampled_from([0, 1, 4]), capacity=st.booleans())

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from plan_worlds import NOW_MS, POLICIES, commit, worlds
+from plan_worlds import NOW_MS, POLICIES, advance, commit, worlds
 
 from gangline.plan.check import check
 from gangline.plan.outcome import Plan
@@ -117,7 +117,7 @@ def test_what_is_placed_or_promised_was_never_called_impossible(snapshot: Snapsh
     assert impossible == {w.gang for w in made.waiting if w.code == "never"}
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(worlds())
 def test_passes_come_to_rest_with_every_gang_placed_or_explained(snapshot: Snapshot) -> None:
     seen: list[Plan] = []
@@ -129,6 +129,31 @@ def test_passes_come_to_rest_with_every_gang_placed_or_explained(snapshot: Snaps
             return
         snapshot = commit(snapshot, made)
     raise AssertionError(f"the planner does not settle: {seen[-2:]}")
+
+
+@quick
+@given(worlds(repairs=False), st.sampled_from([1, 4]))
+def test_with_limits_promises_hold_and_everybody_gets_a_turn(snapshot: Snapshot, reserve_first: int) -> None:
+    policy = Policy(reserve_first=reserve_first, capacity=False)
+    world = replace(
+        snapshot, nodes=tuple(n for n in snapshot.nodes if n.usable_ms == 0),
+        pending=tuple(replace(g, limit_ms=g.limit_ms or 90_000) for g in snapshot.pending),
+        running=tuple(replace(r, ends_by_ms=r.ends_by_ms or NOW_MS + 45_000) for r in snapshot.running))
+    now_ms, promised = NOW_MS, {}
+    while True:
+        made = plan(world, policy, now_ms)
+        assert check(world, made) == ()
+        for reservation in made.reservations:
+            assert reservation.at_ms <= promised.get(reservation.gang, reservation.at_ms)
+            promised[reservation.gang] = reservation.at_ms
+        for placement in made.placements:
+            assert now_ms <= promised.get(placement.gang, now_ms)
+        world = commit(world, made, now_ms)
+        if not world.running:
+            assert {w.code for w in made.waiting} <= {"never", "unavailable"}
+            return
+        now_ms = min(r.ends_by_ms for r in world.running)
+        world = advance(world, now_ms)
 
 
 def _placed_nodes(snapshot: Snapshot, gang: str) -> int:

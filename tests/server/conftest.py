@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from gangline.client import Client
 from gangline.client.address import parse_address
 from gangline.model.fleet import Fleet
-from gangline.model.gang import Submission
+from gangline.model.gang import Ensured, Submission
 from gangline.model.orders import (
     Empty,
     Hello,
@@ -70,9 +71,10 @@ class Running:
         tcp, host = bind_tcp("127.0.0.1:0")
         self.url, self.http = f"unix:{path}", f"http://{host}:{tcp.getsockname()[1]}"
         self.clock = asyncio.get_running_loop()
-        loop = Loop(store=store, fleet=FLEET, engines={}, now_ms=now_ms)
+        loop = Loop(store=store, fleet=FLEET, engines={}, volumes_root=self.home / "volumes",
+                    now_ms=now_ms)
         self.state = ServerState(store=store, home=self.home, url=self.url, version="1", loop=loop,
-                                 notifier=Notifier(self.clock))
+                                 notifier=Notifier(self.clock), fleet=FLEET)
         self.state.blobs.clean()
         store.on_commit.append(self.state.committed)
         app = create_app(self.state)
@@ -177,13 +179,34 @@ class PlayedNode:
         self.report(Empty(**about))
 
 
+@pytest.fixture(scope="session")
+def new_home(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
+    """Homes whose database is made already: making one is slow and not what is tested here."""
+    made = tmp_path_factory.mktemp("made") / "gangline.db"
+    Store.open(f"sqlite:///{made}").close()
+
+    def make() -> Path:
+        home = tmp_path_factory.mktemp("h")
+        shutil.copy(made, home / "gangline.db")
+        return home
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def any_server(new_home: Callable[[], Path]) -> Iterator[Running]:
+    """One server for all tests that leave it as it was."""
+    server = Running(new_home())
+    yield server
+    server.stop()
+
+
 @pytest.fixture
-def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Running]]:
+def start_server(new_home: Callable[[], Path]) -> Iterator[Callable[..., Running]]:
     started: list[Running] = []
 
     def start(**options: Any) -> Running:
-        home = options.pop("home", None) or tmp_path_factory.mktemp("h")
-        started.append(Running(home, **options))
+        started.append(Running(options.pop("home", None) or new_home(), **options))
         return started[-1]
 
     yield start
@@ -217,9 +240,23 @@ def play_node() -> Iterator[Callable[..., PlayedNode]]:
 
 
 @pytest.fixture
+def waiting_gang(submission: Callable[..., Submission]) -> Callable[..., tuple[Ensured, int]]:
+    """A gang too big for the fleet, once the plan has said so, and the cursor after that."""
+    def make(client: Client, slot: str = "dep/run/step", **spec: Any) -> tuple[Ensured, int]:
+        ensured = client.ensure(submission(slot, size=3, **spec))
+        cursor = 0
+        while client.observe(ensured.gang).wait is None:
+            cursor = client.events(ensured.gang, cursor, 20).cursor
+        return ensured, client.events(ensured.gang, cursor).cursor
+
+    return make
+
+
+@pytest.fixture
 def submission() -> Callable[..., Submission]:
     def make(slot: str = "dep/run/step", epoch: int = 0, **spec: Any) -> Submission:
-        given = {"name": "sft", "gpu": "H100:8", "ranks_per_node": 1, "command": ("true",), "on_orphan": "keep"}
+        given = {"name": "sft", "gpu": "H100:8", "ranks_per_node": 1, "command": ("true",),
+                 "on_orphan": "keep"}
         return Submission(slot=slot, epoch=epoch, spec=GangSpec.parse({**given, **spec}))
 
     return make

@@ -72,9 +72,9 @@ def test_a_watch_is_answered_by_the_first_event(server: Any, client: Client, pla
     assert {event.gang for event in page.events} == {ensured.gang}
 
 
-def test_a_deposed_owner_is_told_while_it_waits(client: Client, submission: Callable[..., Any]) -> None:
-    ensured = client.ensure(submission(size=TOO_MANY))
-    cursor = client.watch(ensured.gang, ensured.token).cursor
+def test_a_deposed_owner_is_told_while_it_waits(client: Client, waiting_gang: Callable[..., Any],
+                                                submission: Callable[..., Any]) -> None:
+    ensured, cursor = waiting_gang(client)
     with ThreadPoolExecutor(1) as pool:
         watching = pool.submit(client.watch, ensured.gang, ensured.token, cursor, 50)
         newer = client.ensure(submission(size=TOO_MANY))
@@ -161,17 +161,20 @@ def test_a_drained_node_says_by_whom(client: Client) -> None:
         client.drain("nowhere", "ops")
 
 
-def test_the_status_tells_what_goes_on(server: Any, client: Client, submission: Callable[..., Any]) -> None:
-    ensured = client.ensure(submission(size=TOO_MANY))
+def test_the_status_tells_what_goes_on(server: Any, client: Client, play_node: Callable[..., Any],
+                                       submission: Callable[..., Any]) -> None:
+    node = play_node(server)
+    client.ensure(submission("other", size=TOO_MANY))
+    ensured = client.ensure(submission())
+    order = node.bring_to_run()
     cursor = client.watch(ensured.gang, ensured.token).cursor
     waiting = threading.Thread(target=client.events, args=(ensured.gang, cursor, 50))
     waiting.start()
-    while client.status().watchers == 0:
+    while (status := client.status()).watchers == 0:
         pass
-    status = client.status()
-    assert (status.active_gangs, status.queued_gangs, status.watchers) == (1, 1, 1)
+    assert (status.active_gangs, status.queued_gangs, status.watchers) == (2, 1, 1)
     assert (status.url, status.home) == (server.url, str(server.home))
     assert [node.node for node in status.nodes] == ["p-1", "p-2"]
-    client.cancel(ensured.gang)
+    node.finish(order)
     waiting.join(20)
-    assert client.status().active_gangs == 0
+    assert client.status().active_gangs == 1

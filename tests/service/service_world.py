@@ -31,9 +31,19 @@ from gangline.plan.snapshot import Snapshot
 from gangline.service import fleet as fleet_service
 from gangline.service import loop, nodes, saves, submit, views
 from gangline.store import Store
+from gangline.store.database import fill_memory, open_engine
 
 FLEET = Fleet.parse({"pools": [{"name": "p", "gpu": "H100:2", "min": 4, "emulated": True, "boot": "60s",
                                 "max": 6, "fabric": "ib", "zone": "z", "price_per_gpu_hour": "3.60"}]})
+
+
+_ENGINE = open_engine("sqlite://")
+
+
+def fresh_store() -> Store:
+    """An empty store in memory. One engine serves all of them, so statements are compiled once."""
+    fill_memory(_ENGINE)
+    return Store(_ENGINE)
 
 
 def spec(**fields: Any) -> GangSpec:
@@ -229,8 +239,9 @@ def check_invariants(store: Store) -> None:
         finals = {row[0] for row in rows("SELECT id FROM gangs WHERE state IN "
                                          "('succeeded','failed','cancelled')")}
         assert not finals & set(per_gang), "a final gang holds leases"
-        broken = rows("SELECT l.id FROM leases l LEFT JOIN intervals i ON i.lease = l.id AND i.end_ms IS NULL "
-                      "GROUP BY l.id, l.closed_ms HAVING COUNT(i.lease) <> (l.closed_ms IS NULL)")
+        broken = rows("SELECT l.id FROM leases l LEFT JOIN intervals i "
+                      "ON i.lease = l.id AND i.end_ms IS NULL GROUP BY l.id, l.closed_ms "
+                      "HAVING COUNT(i.lease) <> (l.closed_ms IS NULL)")
         assert not broken, "an open lease has exactly one open interval, a closed one none"
         gaps = rows("SELECT a.lease FROM intervals a JOIN intervals b ON b.lease = a.lease "
                     "AND b.number = a.number + 1 WHERE a.end_ms IS NULL OR a.end_ms <> b.start_ms")

@@ -146,7 +146,8 @@ def test_progress_is_seen_but_asks_for_no_plan(world: World) -> None:
     world.run(gang)
     before = world.store.version()
     node = world.view(gang).attempts[0].nodes[0].node
-    world.report(node, Advanced(**world.about(gang), progress=Progress(step=3, total=9, metrics={"loss": 1.5})))
+    progress = Progress(step=3, total=9, metrics={"loss": 1.5})
+    world.report(node, Advanced(**world.about(gang), progress=progress))
     assert world.view(gang).progress.step == 3
     assert world.store.version() == before
 
@@ -197,7 +198,7 @@ def test_a_retry_keeps_healthy_leases_and_their_meter(world: World) -> None:
     with world.store.transaction() as tx:
         after = tx.leases.open_of(gang)
         intervals = [i for i in tx.leases.intervals(0, None) if i.lease.id == before[0].id]
-    assert [(lease.id, lease.opened_ms) for lease in after] == [(lease.id, lease.opened_ms) for lease in before]
+    assert [(new.id, new.opened_ms) for new in after] == [(old.id, old.opened_ms) for old in before]
     assert {lease.generation for lease in after} == {2}
     assert [(str(i.phase), i.attempt) for i in intervals] == [
         ("assembling", 1), ("starting", 1), ("running", 1), ("draining", 1), ("assembling", 1),
@@ -378,10 +379,12 @@ def test_the_bill_is_the_sum_of_its_parts(world: World) -> None:
     held_ms = 7_001 + 3_003 + 5_500 + 250
     assert sum(row.node_ms for row in parts) == whole[0].node_ms == 2 * held_ms
     assert whole[0].gpu_ms == 4 * held_ms
-    assert sum(row.cost_nano for row in parts) == whole[0].cost_nano == 2 * (2 * held_ms * 3_600_000_000 // 3_600_000)
+    assert whole[0].cost_nano == 2 * (2 * held_ms * 3_600_000_000 // 3_600_000)
+    assert sum(row.cost_nano for row in parts) == whole[0].cost_nano
     assert world.view(gang).cost_nano == whole[0].cost_nano
     cut = world.now_ms - 1_005_000
-    halves = [usage.usage(world.store, ("node",), a, b, now_ms=world.now_ms) for a, b in ((None, cut), (cut, None))]
+    halves = [usage.usage(world.store, ("node",), *window, now_ms=world.now_ms)
+              for window in ((None, cut), (cut, None))]
     assert sum(row.cost_nano for half in halves for row in half) == whole[0].cost_nano
 
 

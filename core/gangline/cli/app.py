@@ -35,7 +35,9 @@ class Reach:
         """A client of it; the embedded server is started when none runs, unless `start` is False."""
         from gangline.client import connect  # the HTTP library, which --help need not load
 
-        return connect(self.url, home=self.home, start=start)
+        client = connect(self.url, home=self.home, start=start)
+        click.get_current_context().call_on_close(client.close)
+        return client
 
 
 def reaches_server(command: F) -> F:

@@ -22,6 +22,7 @@ from gangline.cli.yamlfile import read_fleet
 from gangline.client.address import home_dir
 from gangline.client.record import read_record
 from gangline.model.errors import GanglineError, Unavailable
+from gangline.node import cgroup
 
 _SOCKET_BYTES = 107
 _SQLITE_FIXED = (3, 51, 3)  # the release that ends a corruption with several writers to one WAL
@@ -122,21 +123,12 @@ def _fleet(home: Path) -> Iterator[Check]:
 
 
 def _kill() -> Iterator[Check]:
-    if _cgroup_kill():
+    group = cgroup.create(f"gangline-doctor-{os.getpid()}")
+    if group is not None:
+        cgroup.remove(group)
         yield Check("ok", "whole process trees are ended by cgroup.kill")
     else:
         yield Check("ok", "no control group to write: process trees are ended by descent and markers")
-
-
-def _cgroup_kill() -> bool:
-    for mount in (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified")):
-        if not (mount / "cgroup.controllers").exists():
-            continue
-        own = next((line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines()
-                    if line.startswith("0::")), None)
-        group = mount / (own or "").lstrip("/")
-        return os.access(group, os.W_OK) and (group / "cgroup.procs").exists()
-    return False
 
 
 def _leftovers() -> Iterator[Check]:

@@ -60,10 +60,10 @@ def list_command(reach: Reach, states: tuple[str, ...], active: bool, slot_prefi
 def show_command(reach: Reach, gang: str, as_json: bool) -> None:
     """Show all of one gang: what it asks for, its attempts, ranks, versions, cost and end.
 
-    GANG is an id, or the name of an active gang.
+    GANG is an id, or a name: of an active gang, else of the newest one that is over.
     """
     client = reach.client()
-    view = client.observe(gang)
+    view = find(client, gang)
     if as_json:
         show_json(view.full())
     else:
@@ -81,7 +81,7 @@ def explain(reach: Reach, gang: str, as_json: bool) -> None:
     to start it.
     """
     client = reach.client()
-    view = client.observe(gang)
+    view = find(client, gang)
     events = all_events(client, view)
     if as_json:
         show_json({"gang": view.full(), "events": [event.full() for event in events]})
@@ -111,7 +111,7 @@ def logs(reach: Reach, gang: str, follow: bool, ranks: tuple[int, ...], attempt:
       gangline logs g-7f3kq2m4x5a1 --rank 3 --attempt 2
     """
     client = reach.client()
-    view = client.observe(gang)
+    view = find(client, gang)
     if attempt is not None and attempt > len(view.attempts):
         raise NotFound(f"{view.gang} has had {len(view.attempts)} attempts", field="--attempt",
                        fix=f"see: gangline show {view.gang}")
@@ -140,6 +140,22 @@ def cancel(reach: Reach, gangs: tuple[str, ...], reason: str | None, as_json: bo
     for before, after in zip(views, done, strict=True):
         news(f"{after.gang} was {before.state} already" if before.state.final else
              f"{after.gang} is {after.state}" if after.state.final else f"{after.gang} is stopping")
+
+
+def find(client: Client, gang: str) -> GangView:
+    """The gang of that id or name; of gangs that are over, the newest of that name.
+
+    Raises:
+        NotFound: there is none.
+        Conflict: several active ones have that name.
+    """
+    try:
+        return client.observe(gang)
+    except NotFound:
+        for view in client.list(limit=500):
+            if view.name == gang:
+                return view
+        raise
 
 
 def all_events(client: Client, view: GangView) -> list[Event]:

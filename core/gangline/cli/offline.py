@@ -136,7 +136,7 @@ def _snapshot(fleet: Fleet, entries: list[tuple[GangSpec, Entry]], now_ms: int) 
     running, pending = [], []
     for index, (gang, (spec, entry)) in enumerate(zip(ids, entries, strict=True)):
         if entry.running is None:
-            pending.append(_pending(gang, spec, entry))
+            pending.append(PendingGang.of(spec, gang, submitted_ms=_ms(entry.submitted_s)))
         else:
             holds = _holds(spec, entry.running, nodes, free, f"gangs[{index}].running.nodes")
             running.append(_running(gang, spec, entry.running, holds))
@@ -174,19 +174,6 @@ def _pools_of(fleet: Fleet) -> tuple[PoolState, ...]:
         for pool in fleet.pools)
 
 
-def _roles(spec: GangSpec) -> tuple[RoleNeed, ...]:
-    return tuple(RoleNeed(name=name, size=role.size, asks=role.asks()) for name, role in spec.role_items())
-
-
-def _pending(gang: str, spec: GangSpec, entry: Entry) -> PendingGang:
-    where = spec.placement
-    return PendingGang(
-        gang=gang, name=spec.name, slot="", tenant=spec.tenant, priority=spec.priority,
-        submitted_ms=_ms(entry.submitted_s), roles=_roles(spec), rdma=spec.rdma, zone=where.zone,
-        pool=where.pool, within=where.within, exclude=frozenset(where.exclude),
-        limit_ms=None if spec.timeout is None else _ms(spec.timeout))
-
-
 def _running(gang: str, spec: GangSpec, running: Running, holds: tuple[Held, ...]) -> RunningGang:
     ends_by_s = None if spec.timeout is None else running.since_s + spec.timeout
     return RunningGang(
@@ -199,7 +186,7 @@ def _holds(spec: GangSpec, running: Running, nodes: Mapping[str, NodeState], fre
     """What a running gang takes of its nodes, taken out of `free`."""
     if len(running.nodes) != spec.nodes:
         raise Rejected(f"names {len(running.nodes)} nodes; the gang has {spec.nodes}", field=field)
-    needs = [role for role in _roles(spec) for _ in range(role.size)]
+    needs = [role for role in RoleNeed.all_of(spec) for _ in range(role.size)]
     holds = []
     for name, role in zip(running.nodes, needs, strict=True):
         node = nodes.get(name)

@@ -23,14 +23,19 @@ _STYLES = {
 }
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # Rich would leave with status 1, which means that a gang failed
+
+
 def stdout() -> Console:
     """A console on the present sys.stdout that neither wraps nor guesses at markup."""
-    return Console(file=sys.stdout, highlight=False, markup=False, soft_wrap=True)
+    return _Console(file=sys.stdout, highlight=False, markup=False, soft_wrap=True)
 
 
 def stderr() -> Console:
     """The same on sys.stderr."""
-    return Console(file=sys.stderr, highlight=False, markup=False, soft_wrap=True)
+    return _Console(file=sys.stderr, highlight=False, markup=False, soft_wrap=True)
 
 
 def show(lines: Iterable[Text]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gangline.client.run import located
 from gangline.model.gang import Event
 from gangline.model.states import Cause
 
@@ -29,17 +30,16 @@ def _placed(d: Data) -> str:
 def _rank_exited(d: Data) -> str:
     if d.get("cause") == Cause.SUCCESS:
         return f"rank {d.get('rank')} on {d.get('node')} is done"
-    code = d.get("exit_code")
-    how = d.get("signal") or (d.get("cause") if code is None else f"exit code {code}")
-    return f"rank {d.get('rank')} on {d.get('node')} failed: {how}"
+    who, code = f"rank {d.get('rank')} on {d.get('node')}", d.get("exit_code")
+    if d.get("signal"):
+        return f"{who} was ended by {d['signal']}"
+    return f"{who} failed: " + (str(d.get("cause")) if code is None else f"exit code {code}")
 
 
 def _ended(d: Data) -> str:
     if d.get("cause") == Cause.SUCCESS:
         return f"attempt {d.get('attempt')} ended well"
-    rank = f"rank {d['rank']}" if d.get("rank") is not None else ""
-    where = f"{rank} on {d['node']}".strip() if d.get("node") else rank
-    what = f"{where}: {d.get('text')}" if where else d.get("text")
+    what = located(str(d.get("text") or ""), d.get("rank"), d.get("node"))
     return f"attempt {d.get('attempt')} ended ({d.get('cause')}): {what}"
 
 
@@ -50,12 +50,18 @@ def _queued(d: Data) -> str:
     return f"queued for attempt {int(d['after']) + 1}" + (f", keeping {', '.join(kept)}" if kept else "")
 
 
+def _step(d: Data) -> str:
+    return "" if d.get("step") is None else f" at step {d['step']}"
+
+
 def _over(word: str) -> Callable[[Data], str]:
     return lambda d: word + (f": {d['text']}" if d.get("text") and d.get("cause") != Cause.SUCCESS else "")
 
 
 _WORDS: dict[str, Callable[[Data], str]] = {
-    "gang.submitted": lambda d: "submitted",
+    "gang.submitted": lambda d: "submitted" + (f", after {d['previous']}" if d.get("previous") else ""),
+    "owner.changed": lambda d: "found again by its submitter",
+    "plan.waiting": lambda d: f"waits: {d.get('text')}",
     "gang.queued": _queued,
     "gang.placed": _placed,
     "attempt.ready": lambda d: f"node {d.get('node')} is ready",
@@ -65,7 +71,7 @@ _WORDS: dict[str, Callable[[Data], str]] = {
     "rank.exited": _rank_exited,
     "attempt.ended": _ended,
     "cancel.requested": lambda d: f"asked to stop ({d.get('cause')}): {d.get('reason')}",
-    "version.committed": lambda d: f"committed {d.get('volume')}@{d.get('version')}",
+    "version.published": lambda d: f"committed {d.get('volume')}@{d.get('version')}{_step(d)}",
     "version.damaged": lambda d: f"{d.get('volume')}@{d.get('version')} is damaged: {d.get('text')}",
     "gang.succeeded": _over("succeeded"),
     "gang.failed": _over("failed"),

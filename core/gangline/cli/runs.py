@@ -72,8 +72,7 @@ def run(reach: Reach, target: str, ranks: tuple[int, ...], detach: bool, as_json
       gangline run train.yaml
       gangline run train:main --size 4 --gpu H100:8 --rdma --arg lr=0.001 --volume /ckpt=sft
     """
-    client = reach.client()
-    ensured = _ensure(client, target, given, reach)
+    client, ensured = _ensure(reach, target, given)
     if detach:
         _show_ensured(ensured, as_json)
         return 0
@@ -105,7 +104,7 @@ def submit_command(reach: Reach, target: str, as_json: bool, **given: Any) -> No
       gangline submit train.yaml
       gangline logs -f $(gangline submit train.yaml --json | jq -r .gang)
     """
-    _show_ensured(_ensure(reach.client(), target, given, reach), as_json)
+    _show_ensured(_ensure(reach, target, given)[1], as_json)
 
 
 def usage_of(client: Client, view: GangView) -> list[UsageRow]:
@@ -137,8 +136,10 @@ def prepare_target(target: str, given: dict[str, Any], home: str | None) -> Prep
     return prepare(written or target, args, options=_overrides(written, given), origin=origin)
 
 
-def _ensure(client: Client, target: str, given: dict[str, Any], reach: Reach) -> Ensured:
-    return submit(client, [prepare_target(target, given, reach.home)])[0]
+def _ensure(reach: Reach, target: str, given: dict[str, Any]) -> tuple[Client, Ensured]:
+    prepared = prepare_target(target, given, reach.home)  # what is wrong with it needs no server to tell
+    client = reach.client()
+    return client, submit(client, [prepared])[0]
 
 
 def _show_ensured(ensured: Ensured, as_json: bool) -> None:

@@ -56,6 +56,12 @@ def home_dir(home: str | os.PathLike[str] | None, environ: Mapping[str, str]) ->
     return Path(os.path.abspath(os.path.expanduser(chosen)))
 
 
+def unusable_home(home: Path, exc: OSError) -> Rejected:
+    """What to say of a home that cannot be made or written to."""
+    return Rejected(f"cannot use {home}: {exc.strerror or exc}", field="home",
+                    fix="set GANGLINE_HOME to a directory you can write to")
+
+
 def token_of(environ: Mapping[str, str]) -> str | None:
     """The bearer token in GANGLINE_TOKEN or in the file GANGLINE_TOKEN_FILE names, if any."""
     if environ.get("GANGLINE_TOKEN"):

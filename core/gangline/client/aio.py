@@ -7,12 +7,11 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TypeVar
 
-import httpx
-
 from gangline.client import api
 from gangline.client.address import Address
 from gangline.client.api import Call, EventPage
 from gangline.client.http import RETRY_S, START_FIX
+from gangline.client.lean import httpx
 from gangline.client.retry import Retry
 from gangline.client.transport import LIMITS, client_options, lost, read_reply, timeout
 from gangline.model.errors import Conflict, Unavailable

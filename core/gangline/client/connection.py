@@ -19,31 +19,32 @@ _Target = tuple[Address, Callable[[], Address] | None, Conflict | None]
 
 
 def connect(url: str | None = None, *, home: str | os.PathLike[str] | None = None, start: bool = True,
-            tenant: str | None = None) -> Client:
+            tenant: str | None = None, token: str | None = None) -> Client:
     """A client of the server at `url`, else of `home`, else of GANGLINE_URL, else of GANGLINE_HOME.
 
     The server of a home is started when none runs, unless `start` is False. It may block for the
     seconds that takes: inside an event loop use `aconnect`. Raises `Unavailable` when no server
     answers and `Rejected` when the address or the home is of no use. A server of another version
-    refuses every call but `status` and `stop` with `Conflict`.
+    refuses every call but `status` and `stop` with `Conflict`. `token` is for a server at a `url`;
+    without one, GANGLINE_TOKEN or GANGLINE_TOKEN_FILE gives it.
     """
-    address, recover, refusal = _target(url, home, start, os.environ)
+    address, recover, refusal = _target(url, home, start, os.environ, token)
     return Client(address, tenant=tenant, recover=recover, refusal=refusal)
 
 
 async def aconnect(url: str | None = None, *, home: str | os.PathLike[str] | None = None,
-                   start: bool = True) -> AsyncClient:
+                   start: bool = True, token: str | None = None) -> AsyncClient:
     """`connect` for coroutines: finding and starting happen in a thread, the loop goes on."""
-    address, recover, refusal = await asyncio.to_thread(_target, url, home, start, os.environ)
+    address, recover, refusal = await asyncio.to_thread(_target, url, home, start, os.environ, token)
     return AsyncClient(address, recover=recover, refusal=refusal)
 
 
 def _target(url: str | None, home: str | os.PathLike[str] | None, start: bool,
-            environ: Mapping[str, str]) -> _Target:
+            environ: Mapping[str, str], token: str | None) -> _Target:
     if url is None and home is None:
         url = environ.get("GANGLINE_URL") or None
     if url is not None:
-        return parse_address(url, token=token_of(environ)), None, None
+        return parse_address(url, token=token or token_of(environ)), None, None
     place = home_dir(home, environ)
     record = _record(place, start, environ)
 

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import gangline.model
-from gangline.client.address import parse_address
+from gangline.client.address import parse_address, unusable_home
 from gangline.client.http import Client
 from gangline.client.record import ServerRecord, read_record
-from gangline.model.errors import Rejected, Unavailable
+from gangline.model.errors import Unavailable
 
 READY_S = 60.0
 SETTLE_S = 10.0  # for a server that is just starting or leaving
@@ -88,8 +88,8 @@ def _spawn(home: Path, log: Path, environ: Mapping[str, str], deadline: float) -
     """Start a server that is nobody's child; returns when it said that it is ready, or has died."""
     ready_r, ready_w = os.pipe()
     try:
-        argv = [sys.executable, "-m", "gangline.server", "--home", str(home), "--detach", "--ready-fd",
-                str(ready_w)]
+        argv = [sys.executable, "-P", "-m", "gangline.server", "--home", str(home), "--detach",
+                "--ready-fd", str(ready_w)]
         with open(log, "ab") as out:
             first = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd="/",
                                      env=server_environ(home, environ), start_new_session=True,
@@ -113,7 +113,7 @@ def server_environ(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
     kept = {name: value for name, value in environ.items()
             if name not in _DROPPED and (name in _ALLOWED or name.startswith(_ALLOWED_PREFIXES))}
     kept["GANGLINE_HOME"] = str(home)
-    root = Path(gangline.model.__file__).parents[2]
+    root = Path(gangline.model.__file__).resolve().parents[2]
     if not _on_site_path(root):
         kept["PYTHONPATH"] = str(root)
     return kept
@@ -136,12 +136,6 @@ def _make_home(home: Path) -> None:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as exc:
         raise unusable_home(home, exc) from None
-
-
-def unusable_home(home: Path, exc: OSError) -> Rejected:
-    """What to say of a home that cannot be made or written to."""
-    return Rejected(f"cannot use {home}: {exc.strerror or exc}", field="home",
-                    fix="set GANGLINE_HOME to a directory you can write to")
 
 
 @contextlib.contextmanager

@@ -11,11 +11,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import httpx
-
 from gangline.client import api
 from gangline.client.address import Address
 from gangline.client.api import Call, EventPage
+from gangline.client.lean import httpx
 from gangline.client.retry import Retry
 from gangline.client.transport import LIMITS, client_options, lost, read_reply, timeout
 from gangline.model.errors import Conflict, NotFound, Unavailable

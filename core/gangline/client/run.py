@@ -104,8 +104,14 @@ def blame(end: End | None) -> str:
     """Which rank, where, and why, in one line."""
     if end is None:
         return "no reason was recorded"
-    where = f"rank {end.rank}" if end.rank is not None else ""
-    if end.node is not None:
-        where = f"{where} on {end.node}".strip()
     how = f" [{end.cause}]" if end.cause is not Cause.USER else ""
-    return f"{where}: {end.text}{how}" if where else f"{end.text}{how}"
+    return located(end.text, end.rank, end.node) + how
+
+
+def located(text: str, rank: int | None, node: str | None) -> str:
+    """A text about a rank with the rank and node named once, at its front."""
+    who = f"rank {rank}" if rank is not None else ""
+    place = f"{who} on {node}".strip() if node is not None else who
+    if who and text.startswith(f"{who} "):
+        return place + text.removeprefix(who)
+    return f"{place}: {text}" if place and (node is None or node not in text) else text

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from gangline.model.errors import NotFound, Rejected
 
@@ -72,6 +73,28 @@ class Source:
         if spec.posonlyargs:
             raise Rejected(f"{qualname} has positional-only arguments; arguments are passed by name",
                            field="args", fix="remove the / from its signature")
+
+    def clustered_options(self, qualname: str, given: Container[str]) -> dict[str, Any]:
+        """The options its `@clustered(...)` gives a function, but for those `given` elsewhere.
+
+        Raises:
+            Rejected: an option is computed, so that only running the file would tell it.
+        """
+        node = self.definitions.get(qualname)
+        decorators = node.decorator_list if isinstance(node, ast.FunctionDef) else []
+        options: dict[str, Any] = {}
+        for call in decorators:
+            if not isinstance(call, ast.Call) or not _keeps_signature(call):
+                continue
+            for keyword in call.keywords:
+                if keyword.arg is not None and keyword.arg in given:
+                    continue
+                try:
+                    options[keyword.arg or "**"] = ast.literal_eval(keyword.value)
+                except ValueError:
+                    raise Rejected(f"the decorator of {qualname} computes it", field=keyword.arg or "**",
+                                   fix="give it here too, or submit from Python") from None
+        return {**options.pop("**", {}), **options}
 
     def _nearest(self, name: str) -> str:
         functions = sorted(n for n, d in self.definitions.items() if isinstance(d, ast.FunctionDef))

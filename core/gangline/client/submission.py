@@ -92,7 +92,7 @@ def build_spec(target: Target, args: Mapping[str, Any], *, options: Mapping[str,
     Raises:
         Rejected: as `prepare` does.
     """
-    written = _written(target, origin or Origin())
+    written = _written(target, options or {}, origin or Origin())
     written.update(options or {})
     if args:
         written["args"] = {**_mapping(written.get("args", {}), "args"), **args}
@@ -124,14 +124,18 @@ def default_name(text: str) -> str:
     return name or "gang"
 
 
-def _written(target: Target, origin: Origin) -> dict[str, Any]:
+def _written(target: Target, options: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
     """The fields a target says itself, as a user would write them."""
     if isinstance(target, GangSpec):
         return target.wire()
     if isinstance(target, Mapping):
         return dict(target)
     if isinstance(target, str):
-        return {"name": default_name(target.rpartition(":")[2]), "function": target}
+        name = target.rpartition(":")[2]
+        code = _found(target, origin.search, "function")
+        source = None if code.file is None or code.file.suffix != ".py" else read_source(code.file)
+        own = source.clustered_options(name, options) if source else {}
+        return {"name": default_name(name), **own, "function": target}
     own = dict(getattr(target, "gang_options", {}))
     code = locate(getattr(target, "fn", target))
     return {"name": default_name(code.reference.rpartition(":")[2]), **own, "function": code.reference}
@@ -166,15 +170,19 @@ def _codes(target: Target, spec: GangSpec, origin: Origin, workdir: Path | None)
     for label, part in spec.parts():
         if part.function is None:
             continue
-        try:
-            found = locate(part.function, search)
-            if found.file is not None and found.file.suffix == ".py":
-                read_source(found.file).check_call(part.function.partition(":")[2], part.args)
-        except Rejected as error:
-            error.field = error.field or f"{label.replace(': ', '.')}function"
-            raise
+        found = _found(part.function, search, f"{label.replace(': ', '.')}function")
+        if found.file is not None and found.file.suffix == ".py":
+            read_source(found.file).check_call(part.function.partition(":")[2], part.args)
         codes.append(_inside(found, workdir))
     return codes
+
+
+def _found(text: str, search: Sequence[Path], field: str) -> Code:
+    try:
+        return locate(text, search)
+    except Rejected as error:
+        error.field = error.field or field
+        raise
 
 
 def _inside(code: Code, workdir: Path | None) -> Code:

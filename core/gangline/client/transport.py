@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-import httpx
-
 from gangline.client.address import Address
 from gangline.client.api import Call
+from gangline.client.lean import httpx
 from gangline.client.retry import Unsent
 from gangline.model.errors import Unavailable
 

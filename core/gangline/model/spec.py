@@ -244,10 +244,13 @@ class GangSpec(Wire):
         return sum(role.size for _, role in self.role_items())
 
     def digest(self, snapshot: str | None) -> str:
-        """Identity of the work: this spec and the code snapshot it runs. Labels describe, they do not change it."""
+        """Identity of the work: this spec and the code snapshot it runs.
+
+        Labels describe and do not change it; the order of roles does, because ranks follow it.
+        """
         spec = self.wire()
         spec.pop("labels", None)
-        return sha256_of({"spec": spec, "snapshot": snapshot})
+        return sha256_of({"spec": spec, "roles": list(self.roles), "snapshot": snapshot})
 
     def refuse_unsupported(self) -> None:
         """Raise `Rejected` for a field whose effect this release does not have yet."""

@@ -73,12 +73,14 @@ class Board:
         self.room = {pool.name: max(0, pool.most - pool.nodes) for pool in snapshot.pools}
         self.grown: list[Spot] = []
         self.claimed = False  # whether any spot is kept for a gang
+        self.changes = 0  # grows with every decision, so that what was found before one is known as old
         self.names = {r.gang: (r.name, r.slot) for r in snapshot.running}
         self.names |= {p.gang: (p.name, p.slot) for p in snapshot.pending}
         self.spots = sorted((_spot(n, now_ms) for n in snapshot.nodes if not n.gone), key=lambda s: s.order)
         self.by_name = {spot.node.name: spot for spot in self.spots}
         self._paths: dict[str, tuple[str, ...]] = {}
         self._matching: dict[tuple[object, ...], list[Spot]] = {}
+        self.kinds = tuple(sorted({spot.node.emulated for spot in self.spots}))  # real nodes first
         self._types = {n.gpu.type for n in snapshot.nodes} | {p.gpu.type for p in snapshot.pools}
         self._rdma = {pool.name for pool in snapshot.pools if pool.rdma}
         self._hold_running()
@@ -132,12 +134,36 @@ class Board:
 
     def grow(self, spot: Spot) -> None:
         """Ask its pool for a potential spot; from now on it is on its way."""
+        self.changes += 1
         self.room[spot.node.pool] -= 1
         self.grown.append(spot)
 
+    def keep(self, spots: Iterable[Spot], gang: PendingGang, at_ms: int) -> None:
+        """Let nobody else take the spots, as the gang is expected to start on them at `at_ms`.
+
+        On a spot that another gang claimed it comes after that one, so whoever is next waits for both.
+        """
+        self.changes += 1
+        self.claimed = True
+        until_ms = _until_ms(gang, at_ms)
+        for spot in spots:
+            if spot.claim is None:
+                spot.claim = Claim(gang.gang, at_ms, until_ms)
+            else:
+                spot.claim.until_ms = max(spot.claim.until_ms, until_ms)
+
+    def keep_part(self, spot: Spot, count: int, gang: PendingGang, at_ms: int) -> None:
+        """Count on `count` GPUs of a node on its way for the gang; others may count on the rest."""
+        self.changes += 1
+        gpus = (*spot.soon, *spot.free)[:count]
+        spot.soon = [g for g in spot.soon if g not in gpus]
+        spot.free = [g for g in spot.free if g not in gpus]
+        spot.holds.append(Hold(gang.gang, gpus, _until_ms(gang, at_ms)))
+
     def take(self, choices: Iterable[NodeChoice], gang: PendingGang) -> None:
         """Lease the chosen GPUs to the gang."""
-        ends_ms = UNKNOWN_MS if gang.limit_ms is None else self.now_ms + gang.limit_ms
+        self.changes += 1
+        ends_ms = _until_ms(gang, self.now_ms)
         for choice in choices:
             spot = self.by_name[choice.node]
             spot.free = [g for g in spot.free if g not in choice.gpus]
@@ -146,6 +172,7 @@ class Board:
 
     def release(self, gang: PendingGang, names: Iterable[str]) -> None:
         """Give back what the gang held on those nodes; it is free in the next pass, not in this one."""
+        self.changes += 1
         wanted = frozenset(names)
         for held in gang.held:
             spot = self.by_name.get(held.node)
@@ -193,6 +220,13 @@ def assign_roles(demand: Demand, choice: Choice, chosen: dict[Need, list[Spot]])
         members += [NodeChoice(node=s.node.name, gpus=tuple(range(s.count)), ask=ask, role=role.name)
                     for s in mine]
     return tuple(members)
+
+
+def _until_ms(gang: PendingGang, start_ms: int) -> int:
+    """When a gang that starts at `start_ms` gives its nodes back; UNKNOWN_MS without a limit."""
+    if gang.limit_ms is None or start_ms == UNKNOWN_MS:
+        return UNKNOWN_MS
+    return start_ms + gang.limit_ms
 
 
 def _spot(node: NodeState, now_ms: int) -> Spot:

@@ -14,9 +14,8 @@ from gangline.plan.snapshot import PendingGang
 from gangline.plan.words import need_text, nodes_text, some, verb
 
 
-def waits_for_capacity(board: Board, demand: Demand, found: Growth) -> Waiting:
+def waits_for_capacity(gang: PendingGang, found: Growth) -> Waiting:
     """Nodes are being asked for or are on their way."""
-    gang = demand.gang
     parts = [f"needs {need_text(gang)}"]
     if found.free:
         parts.append(f"{len(found.free)} {verb(len(found.free))} free in {found.where} and kept for it")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from gangline.plan.board import UNKNOWN_MS, Board, Spot
 from gangline.plan.demand import Choice, Demand
@@ -14,11 +15,13 @@ from gangline.plan.topology import Key, Level, subtree_name
 class Forecast:
     """The nodes with which a gang could start earliest, of those that serve it in that subtree.
 
-    `spots` may hold nodes that no pool was asked for yet. `at_ms` is UNKNOWN_MS when a holder has no limit.
+    `spots` may hold nodes that no pool was asked for yet: a pool is asked once the others are free, at
+    `free_ms`, and boots them until `at_ms`. Both are UNKNOWN_MS when a holder has no limit.
     """
 
     spots: tuple[Spot, ...]
     at_ms: int
+    free_ms: int
     where: str
     serving: tuple[Spot, ...]  # every node of the subtree that would do, out of service or not
 
@@ -28,26 +31,31 @@ def forecast(board: Board, demand: Demand) -> Forecast | None:
     potential = board.potential(demand) if board.policy.capacity else []
     options = (_parts if demand.single else _wholes)(board, demand, potential)
     best = min(options, key=lambda option: option[0], default=None)
-    return None if best is None else best[1]
+    if best is None:
+        return None
+    (at_ms, *_), free_ms, choice, spots, key = best
+    level = Level.ANY if demand.single else demand.widest
+    return Forecast(tuple(spots), at_ms, free_ms, subtree_name(level, key),
+                    _serving(board, demand, choice, level, key))
 
 
-Option = tuple[tuple[object, ...], Forecast]
+Option = tuple[tuple[Any, ...], int, Choice, list[Spot], Key]
 
 
 def _parts(board: Board, demand: Demand, potential: list[Spot]) -> Iterator[Option]:
     for rank, choice in enumerate(demand.choices):
         need = choice.needs[0]
-        serving = board.matching(demand, need)
         more = [s for s in potential if need.met_by(s.node)]
-        for spot in (*serving, *more):
+        for spot in (*board.matching(demand, need), *more):
             at_ms = _part_at_ms(board, spot, demand.gang.gang, need.ask.count)
             if at_ms is not None:
-                yield ((at_ms, rank, spot.node.emulated, spot.grown, spot.order),
-                       Forecast((spot,), at_ms, subtree_name(Level.ANY, ()), tuple(serving)))
+                rank_of = at_ms, rank, spot.node.emulated, spot.grown, spot.order
+                yield rank_of, at_ms, choice, [spot], spot.keys[Level.ANY]
 
 
 def _wholes(board: Board, demand: Demand, potential: list[Spot]) -> Iterator[Option]:
     level = demand.widest
+    new = frozenset(s.node.name for s in potential)
     for rank, choice in enumerate(demand.choices):
         timed: list[dict[Key, list[tuple[int, Spot]]]] = []
         for need in choice.needs:
@@ -61,14 +69,14 @@ def _wholes(board: Board, demand: Demand, potential: list[Spot]) -> Iterator[Opt
         for key in sorted(set[Key]().union(*timed)):
             picked = _earliest(choice, [groups.get(key, []) for groups in timed])
             if picked is not None:
-                at_ms = max(at for at, _ in picked)
+                free_ms = max((at for at, s in picked if s.node.name not in new), default=board.now_ms)
+                boot_ms = max((at - board.now_ms for at, s in picked if s.node.name in new), default=0)
+                at_ms = min(free_ms + boot_ms, UNKNOWN_MS)
                 unknown = sum(at == UNKNOWN_MS for at, _ in picked)
-                yield ((at_ms, unknown, rank, key),
-                       Forecast(tuple(s for _, s in picked), at_ms, subtree_name(level, key),
-                                serving_in(board, demand, choice, level, key)))
+                yield (at_ms, unknown, rank, key), free_ms, choice, [s for _, s in picked], key
 
 
-def serving_in(board: Board, demand: Demand, choice: Choice, level: Level, key: Key) -> tuple[Spot, ...]:
+def _serving(board: Board, demand: Demand, choice: Choice, level: Level, key: Key) -> tuple[Spot, ...]:
     """Every spot of the subtree that meets some need of the choice, in topology order."""
     found = {s.order: s for need in choice.needs for s in board.matching(demand, need)
              if s.keys[level] == key}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gangline.plan.board import Board, Claim, Hold, Spot, node_price
+from gangline.plan.board import UNKNOWN_MS, Board, Spot, node_price
 from gangline.plan.demand import Choice, Demand, Need
-from gangline.plan.forecast import serving_in
+from gangline.plan.forecast import whole_at_ms
 from gangline.plan.place import gather
 from gangline.plan.topology import Key, Level, subtree_name
 
@@ -22,7 +22,6 @@ class Growth:
     new: tuple[Spot, ...]
     ready_ms: int
     where: str
-    serving: tuple[Spot, ...]
 
     @property
     def spots(self) -> tuple[Spot, ...]:
@@ -30,12 +29,14 @@ class Growth:
 
 
 Option = tuple[tuple[object, ...], Growth]
+_Timed = tuple[int, Spot]  # when the spot is whole, and the spot
 
 
 def growth(board: Board, demand: Demand) -> Growth | None:
     """How nodes on their way, and new ones where the policy allows, complete the gang; None if they cannot.
 
-    Alternatives in rank order; then sets that need nothing new, then the soonest, the cheapest, by name.
+    Alternatives in rank order; then sets that need nothing new, those asked for longest first, so that
+    no gang leaves nodes that are on their way for it; then the soonest, the cheapest, by name.
     """
     potential = board.potential(demand) if board.policy.capacity else []
     for choice in demand.choices:
@@ -46,87 +47,87 @@ def growth(board: Board, demand: Demand) -> Growth | None:
     return None
 
 
-def claim(found: Growth, demand: Demand, until_ms: int) -> None:
-    """Keep the set for its gang. Of a node on its way a single gang takes its part, so others may
-    count on the rest; everything else is kept whole."""
-    gang = demand.gang.gang
-    if not demand.single:
-        for spot in found.spots:
-            spot.claim = Claim(gang, found.ready_ms, until_ms)
-        return
-    spot = found.spots[0]
-    gpus = (*spot.soon, *spot.free)[:found.choice.asks[0].count]
-    spot.soon = [g for g in spot.soon if g not in gpus]
-    spot.free = [g for g in spot.free if g not in gpus]
-    spot.holds.append(Hold(gang, gpus, until_ms))
-
-
 def _parts(board: Board, demand: Demand, choice: Choice, potential: list[Spot]) -> Iterator[Option]:
     need = choice.needs[0]
-    serving = board.matching(demand, need)
     new = frozenset(s.node.name for s in potential)
-    for spot in (*serving, *(s for s in potential if need.met_by(s.node))):
+    for spot in (*board.matching(demand, need), *(s for s in potential if need.met_by(s.node))):
         room = len(spot.soon) + len(spot.free)
         if spot.soon and spot.claim is None and room >= need.ask.count:
             asked = spot.node.name in new
-            yield ((asked, spot.soon_ms, _price(board, [spot]), room, spot.order),
+            yield ((asked, _asked_ms(board, [spot]), spot.soon_ms, _price(board, [spot]), room, spot.order),
                    Growth(choice, (), () if asked else (spot,), (spot,) if asked else (), spot.soon_ms,
-                          subtree_name(Level.ANY, ()), tuple(serving)))
+                          subtree_name(Level.ANY, ())))
 
 
 def _wholes(board: Board, demand: Demand, choice: Choice, potential: list[Spot]) -> Iterator[Option]:
-    level = demand.widest
-    useful: list[dict[Key, list[Spot]]] = []
+    level, gang = demand.widest, demand.gang.gang
+    groups: list[dict[Key, list[_Timed]]] = []
     moving: set[Key] = set()
-    for need in choice.needs:
-        groups: dict[Key, list[Spot]] = {}
-        for spot in (*board.matching(demand, need), *(s for s in potential if need.met_by(s.node))):
-            if spot.claim is None and (spot.whole or spot.whole_soon):
-                groups.setdefault(spot.keys[level], []).append(spot)
-                if spot.soon:
-                    moving.add(spot.keys[level])
-        useful.append(groups)
     new = frozenset(s.node.name for s in potential)
+    for need in choice.needs:
+        by_key: dict[Key, list[_Timed]] = {}
+        for spot in (*board.matching(demand, need), *(s for s in potential if need.met_by(s.node))):
+            at_ms = whole_at_ms(board, spot, gang) if spot.claim is None else None
+            if at_ms is not None and at_ms != UNKNOWN_MS:
+                by_key.setdefault(spot.keys[level], []).append((at_ms, spot))
+                if spot.whole_soon:
+                    moving.add(spot.keys[level])
+        groups.append(by_key)
     for key in sorted(moving):
-        spots = _fill(choice, [groups.get(key, []) for groups in useful], level, new)
-        if spots is None:
+        timed = _fill(choice, [by_key.get(key, []) for by_key in groups], level, new)
+        if timed is None:
             continue
-        ready_ms = max((s.soon_ms for s in spots if s.soon), default=board.now_ms)
-        found = Growth(choice, tuple(s for s in spots if not s.soon),
-                       tuple(s for s in spots if s.soon and s.node.name not in new),
-                       tuple(s for s in spots if s.node.name in new), ready_ms, subtree_name(level, key),
-                       serving_in(board, demand, choice, level, key))
-        yield (bool(found.new), ready_ms, _price(board, [*found.coming, *found.new]), key), found
+        ready_ms = max(at_ms for at_ms, _ in timed)
+        spots = [s for _, s in timed]
+        asked = tuple(s for s in spots if s.node.name in new)
+        coming = tuple(s for s in spots if not s.whole and s.node.name not in new)
+        moved = [s for s in spots if s.soon]
+        yield ((bool(asked), _asked_ms(board, moved), ready_ms, _price(board, moved), key),
+               Growth(choice, tuple(s for s in spots if s.whole), coming, asked, ready_ms,
+                      subtree_name(level, key)))
 
 
-def _fill(choice: Choice, useful: list[list[Spot]], level: Level, new: frozenset[str]) -> list[Spot] | None:
-    if not choice.enough([len(spots) for spots in useful]):
-        return None
-    chosen: list[Spot] = []
+def _fill(choice: Choice, groups: list[list[_Timed]], level: Level,
+          new: frozenset[str]) -> list[_Timed] | None:
+    chosen: list[_Timed] = []
     taken: set[str] = set()
-    for need, spots in zip(choice.needs, useful, strict=True):
-        left = [s for s in spots if s.node.name not in taken]
-        mine = _fill_need(need, left, level, new)
+    for need, timed in zip(choice.needs, groups, strict=True):
+        mine = _fill_need(need, [t for t in timed if t[1].node.name not in taken], level, new)
+        if len(mine) < need.size:
+            return None
         chosen += mine
-        taken.update(s.node.name for s in mine)
+        taken.update(s.node.name for _, s in mine)
     return chosen
 
 
-def _fill_need(need: Need, spots: list[Spot], level: Level, new: frozenset[str]) -> list[Spot]:
-    free = [s for s in spots if not s.soon]
+def _fill_need(need: Need, timed: list[_Timed], level: Level, new: frozenset[str]) -> list[_Timed]:
+    """Free nodes, then those in flight, then those that gangs leave before the last in flight is
+    there (a gang that was let in for just that time must not make this one ask again), then new ones."""
+    at_ms = {s.node.name: t for t, s in timed}
+    free = [s for _, s in timed if s.whole]
     chosen = gather(free, min(need.size, len(free)), level)
-    coming = sorted((s for s in spots if s.soon and s.node.name not in new),
-                    key=lambda s: (s.soon_ms, s.order))
-    chosen += coming[:need.size - len(chosen)]
+    flying = sorted((s for _, s in timed if s.whole_soon and s.node.name not in new),
+                    key=lambda s: (s.soon_ms, s.order))[:need.size - len(chosen)]
+    chosen += flying
+    last_ms = max((s.soon_ms for s in flying), default=0)
+    leaving = sorted((t, s.order) for t, s in timed if not s.whole and not s.whole_soon and t <= last_ms)
+    by_order = {s.order: s for _, s in timed}
+    chosen += [by_order[order] for _, order in leaving][:need.size - len(chosen)]
     missing = need.size - len(chosen)
     by_pool: dict[str, list[Spot]] = {}
-    for spot in spots:
+    for _, spot in timed:
         if spot.node.name in new:
             by_pool.setdefault(spot.node.pool, []).append(spot)
     # Potential spots come best pool first: one pool that can give all of them, else several together.
     alone = next((group for group in by_pool.values() if len(group) >= missing), None)
     more = alone if alone is not None else [s for group in by_pool.values() for s in group]
-    return chosen + more[:missing]
+    return [(at_ms[s.node.name], s) for s in (*chosen, *more[:missing])]
+
+
+def _asked_ms(board: Board, spots: list[Spot]) -> int:
+    """When the last of the spots was asked for, by when it is expected; no later than now."""
+    asked = (s.soon_ms - board.pools[s.node.pool].boot_ms for s in spots if s.node.pool in board.pools)
+    return max((min(at_ms, board.now_ms) for at_ms in asked), default=0)
 
 
 def _price(board: Board, spots: list[Spot]) -> int:

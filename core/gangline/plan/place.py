@@ -5,6 +5,7 @@ from __future__ import annotations
 from gangline.plan.board import Board, Spot, assign_roles, counts_by_subtree
 from gangline.plan.demand import Choice, Demand, Need
 from gangline.plan.outcome import NodeChoice
+from gangline.plan.snapshot import Held
 from gangline.plan.topology import Key, Level
 
 Members = tuple[NodeChoice, ...]
@@ -16,7 +17,7 @@ def place(board: Board, demand: Demand, *, heed_claims: bool = True) -> Members 
     Real nodes before emulated ones, alternatives in rank order, then the smallest subtree.
     `heed_claims=False` answers whether it would fit if nothing were reserved.
     """
-    for emulated in (False, True):
+    for emulated in board.kinds:
         for choice in demand.choices:
             candidates = [
                 [s for s in board.matching(demand, need)
@@ -30,10 +31,11 @@ def place(board: Board, demand: Demand, *, heed_claims: bool = True) -> Members 
     return None
 
 
-def complete(board: Board, demand: Demand, kept: list[Spot]) -> Members | None:
-    """The members of a gang in repair: every kept spot and what is missing beside it; None if none fits."""
+def complete(board: Board, demand: Demand, keeps: list[Held]) -> Members | None:
+    """The members of a gang in repair: all it keeps and what is missing beside it; None if none fits."""
+    kept = [board.by_name[held.node] for held in keeps]
     if demand.single:
-        return _same_part(demand, kept[0])
+        return _same_part(demand, kept[0], keeps[0].gpus)
     for choice in demand.choices:
         for level in Level:
             keys = {spot.keys[level] for spot in kept}
@@ -64,13 +66,12 @@ def _part(choice: Choice, demand: Demand, spots: list[Spot]) -> Members | None:
                        role=demand.gang.roles[0].name),)
 
 
-def _same_part(demand: Demand, spot: Spot) -> Members | None:
-    gang = demand.gang
+def _same_part(demand: Demand, spot: Spot, gpus: tuple[int, ...]) -> Members | None:
     for choice in demand.choices:
-        ask, gpus = choice.asks[0], gang.held[0].gpus
+        ask = choice.asks[0]
         if ask.type == spot.node.gpu.type and ask.count == len(gpus):
             return (NodeChoice(node=spot.node.name, gpus=tuple(sorted(gpus)), ask=ask,
-                               role=gang.roles[0].name),)
+                               role=demand.gang.roles[0].name),)
     return None
 
 

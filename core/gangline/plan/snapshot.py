@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gangline.model.gpu import GpuAsk
+from gangline.model.spec import GangSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,11 @@ class RoleNeed:
     size: int
     asks: tuple[GpuAsk, ...]
 
+    @staticmethod
+    def all_of(spec: GangSpec) -> tuple[RoleNeed, ...]:
+        """What each role of a spec needs, in rank order."""
+        return tuple(RoleNeed(name=name, size=role.size, asks=role.asks()) for name, role in spec.role_items())
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingGang:
@@ -73,6 +79,16 @@ class PendingGang:
     exclude: frozenset[str] = frozenset()
     held: tuple[Held, ...] = ()
     limit_ms: int | None = None
+
+    @staticmethod
+    def of(spec: GangSpec, gang: str, *, slot: str = "", submitted_ms: int = 0) -> PendingGang:
+        """A spec as a gang that has never run: it holds nothing and may run for its whole timeout."""
+        where = spec.placement
+        return PendingGang(
+            gang=gang, name=spec.name, slot=slot, tenant=spec.tenant, priority=spec.priority,
+            submitted_ms=submitted_ms, roles=RoleNeed.all_of(spec), rdma=spec.rdma, zone=where.zone,
+            pool=where.pool, within=where.within, exclude=frozenset(where.exclude),
+            limit_ms=None if spec.timeout is None else round(spec.timeout * 1000))
 
     @property
     def nodes(self) -> int:

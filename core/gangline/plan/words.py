@@ -21,9 +21,9 @@ def need_text(gang: PendingGang) -> str:
 def constraint_text(gang: PendingGang, *, network: bool = True) -> str:
     """" on one fabric of pool p in zone z", as far as the gang says so; "" when it says nothing."""
     words = []
-    if gang.nodes > 1 and (gang.within or (gang.rdma and network)):
+    if network and gang.nodes > 1 and (gang.within or gang.rdma):
         words.append(f"on one {gang.within or 'fabric'}")
-    elif gang.rdma and network:
+    elif network and gang.rdma:
         words.append("with rdma")
     if gang.pool:
         words.append(f"of pool {gang.pool}")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -46,7 +45,7 @@ def volume_root(mount: str | None) -> tuple[str, Path]:
 def begin(mount: str | None) -> tuple[str, Path, str]:
     """Volume, root and fresh directory of a save."""
     name, root = volume_root(mount)
-    return name, root, f"versions/local-{secrets.token_hex(8)}"
+    return name, root, f"versions/local-{os.urandom(8).hex()}"
 
 
 def publish(volume: str, root: Path, directory: str, *, step: int | None, files: Sequence[FileEntry],

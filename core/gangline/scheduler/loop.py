@@ -1,7 +1,7 @@
 """The loop: observe -> plan -> check -> commit -> act, over the whole fleet and every gang.
 
 It runs when something changed, when a deadline is due, and every `BACKSTOP_S` in case a wake-up was
-lost. A pass that finds nothing changed since the last one costs one query.
+lost. Planning is skipped when nothing a plan depends on has changed since the last one.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from gangline.engines.base import Engine
 from gangline.model.errors import GanglineError
@@ -17,13 +18,12 @@ from gangline.model.fleet import Fleet
 from gangline.model.node import NodeView
 from gangline.model.states import NodeLifecycle
 from gangline.plan.check import check
-from gangline.plan.outcome import Plan
 from gangline.plan.planner import plan
 from gangline.plan.snapshot import Policy
 from gangline.service import fleet as fleet_service
 from gangline.service import loop as loop_service
 from gangline.service import nodes as node_service
-from gangline.service import views
+from gangline.service import saves, views
 from gangline.store import Store
 
 BACKSTOP_S = 5.0
@@ -39,10 +39,12 @@ class Loop:
     store: Store
     fleet: Fleet
     engines: Mapping[str, Engine]
+    volumes_root: Path
     now_ms: Callable[[], int]
     policy: Policy = Policy()
     _wake: threading.Event = field(init=False, default_factory=threading.Event)
     _stopping: bool = field(init=False, default=False)
+    _planned: int = field(init=False, default=-1)  # the store's version that the last plan was for
     _thread: threading.Thread | None = field(init=False, default=None)
 
     def start(self) -> None:
@@ -75,7 +77,14 @@ class Loop:
     def pass_once(self) -> int | None:
         """One whole pass; returns the next instant (ms) at which something is due, if any."""
         self._observe()
+        saves.finish(self.store, now_ms=self.now_ms(), volumes_root=self.volumes_root)
         due_ms = loop_service.tick(self.store, now_ms=self.now_ms())
+        if self.store.version() != self._planned:
+            self._plan()
+        boot_ms = self._keep_nodes()
+        return min((due for due in (due_ms, boot_ms) if due is not None), default=None)
+
+    def _plan(self) -> None:
         now_ms = self.now_ms()
         snapshot = loop_service.snapshot(self.store, self.fleet, now_ms=now_ms)
         decided = plan(snapshot, self.policy, now_ms)
@@ -83,10 +92,13 @@ class Loop:
         if faults:
             # A planner fault must not move anything; every gang keeps its state for the next pass.
             _log.error("plan refused: %s", "; ".join(faults))
-            return due_ms
+            return
         loop_service.commit_plan(self.store, decided, now_ms=now_ms)
-        self._act(decided)
-        return due_ms
+        for request in decided.capacity:
+            names = fleet_service.provision(self.store, self.fleet.pool(request.pool), request.nodes,
+                                            now_ms=self.now_ms())
+            _log.info("asked pool %s for %s", request.pool, ", ".join(names))
+        self._planned = snapshot.version  # what this plan changed is planned for once more
 
     def _observe(self) -> None:
         for name, engine in self.engines.items():
@@ -95,14 +107,14 @@ class Loop:
                 node_service.node_lost(self.store, loss.node, loss.text, now_ms=self.now_ms(),
                                        swept=loss.swept)
 
-    def _act(self, decided: Plan) -> None:
-        for request in decided.capacity:
-            names = fleet_service.provision(self.store, self.fleet.pool(request.pool), request.nodes,
-                                            now_ms=self.now_ms())
-            _log.info("asked pool %s for %s", request.pool, ", ".join(names))
-        now_ms = self.now_ms()
+    def _keep_nodes(self) -> int | None:
+        """See that every booted node has a supervisor; when the next one has booted, if any is booting."""
+        now_ms, boots_ms = self.now_ms(), []
         for name, engine in self.engines.items():
-            engine.ensure(node for node in self._nodes_of(name) if (node.boot_done_ms or 0) <= now_ms)
+            nodes = self._nodes_of(name)
+            engine.ensure(node for node in nodes if (node.boot_done_ms or 0) <= now_ms)
+            boots_ms += [node.boot_done_ms for node in nodes if (node.boot_done_ms or 0) > now_ms]
+        return min((at_ms for at_ms in boots_ms if at_ms is not None), default=None)
 
     def _nodes_of(self, engine: str) -> list[NodeView]:
         return [node for node in views.nodes(self.store)

@@ -19,6 +19,8 @@ def main(argv: list[str]) -> int:
         # Nobody's child: whoever started this must not have to wait for the server or collect it.
         os._exit(0)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for chatty in ("alembic", "uvicorn"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
     try:
         _serve(options)
     except GanglineError as exc:

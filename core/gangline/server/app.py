@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -13,6 +14,8 @@ from starlette.exceptions import HTTPException
 from gangline.model.errors import Bug, GanglineError, NotFound, Rejected, Unavailable
 from gangline.server import client_routes, file_routes, gang_routes, node_routes
 from gangline.server.state import ServerState
+
+_log = logging.getLogger("gangline.server")
 
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -70,7 +73,7 @@ def _refused(request: Request, exc: Exception) -> Response:
 
 
 def _unexpected(request: Request, exc: Exception) -> Response:
-    # The framework raises it again after this reply, and whoever guards the listener logs it.
+    _log.error("%s %s failed", request.method, request.url.path, exc_info=exc)
     if isinstance(exc, OSError) and exc.errno in _DISK_FULL:
         return _reply(Unavailable("the disk of the server's home is full", fix="free space there"))
     return _reply(Bug(f"{type(exc).__name__} in {request.method} {request.url.path}",

@@ -25,7 +25,7 @@ async def status(state: ClientSide) -> Response:
     nodes = await state.call(views.nodes, state.store)
     return reply(ServerStatus(
         version=state.version, pid=state.pid, home=str(state.home), url=state.url,
-        started_ms=state.started_ms, fleet=state.fleet, active_gangs=counts.active,
+        started_ms=state.started_ms, fleet=state.fleet_path, active_gangs=counts.active,
         queued_gangs=counts.queued, watchers=state.watchers, nodes=tuple(nodes)))
 
 

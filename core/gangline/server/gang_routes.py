@@ -30,7 +30,8 @@ async def ensure(body: EnsureBody, state: ClientSide) -> Response:
     async with state.entry:
         state.refuse_when_stopping()
         ensured = await state.call(submit.ensure_many, state.store, list(body.submissions),
-                                   now_ms=state.now_ms(), new_id=state.new_id, new_token=state.new_token)
+                                   now_ms=state.now_ms(), new_id=state.new_id, new_token=state.new_token,
+                                   refusal=state.judge())
     return reply_list("ensured", ensured)
 
 

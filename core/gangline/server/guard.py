@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import logging
 import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
@@ -17,9 +16,6 @@ from gangline.model.errors import Rejected
 from gangline.server.blobs import MAX_BLOB_BYTES
 
 MAX_BODY_BYTES = 8 << 20
-
-_log = logging.getLogger("gangline.server")
-
 
 class Guard:
     """One listener's rules around the app.
@@ -59,7 +55,6 @@ class Guard:
         try:
             await self._app(scope, receive, noting)
         except Exception:
-            _log.exception("%s %s failed", scope["method"], scope["path"])
             if not whole:  # half a reply must end with the connection, or it would look whole
                 raise
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from gangline.client.embedded import unusable_home
+from gangline.client.address import unusable_home
 from gangline.client.record import read_record
 from gangline.model.errors import Conflict
 

@@ -19,5 +19,7 @@ def local_loop(store: Store, fleet: Fleet, home: Path, url: str) -> SchedulerLoo
         if pool.engine != "local":
             raise Rejected(f"the {pool.engine} engine is not available yet",
                            field=f"pools.{pool.name}.engine", fix="use local")
-    engine = LocalEngine(home=home, server_url=url, sweep=sweep)
-    return Loop(store=store, fleet=fleet, engines={"local": engine}, now_ms=now_ms)
+    template = Path(url.removeprefix("unix:")).with_name("t.sock")  # beside a path that is known to fit
+    engine = LocalEngine(home=home, server_url=url, sweep=sweep, template_socket=str(template))
+    return Loop(store=store, fleet=fleet, engines={"local": engine}, volumes_root=home / "volumes",
+                now_ms=now_ms)

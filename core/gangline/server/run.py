@@ -30,6 +30,7 @@ from gangline.server.sockets import bind_tcp, bind_unix
 from gangline.server.state import SchedulerLoop, ServerState, now_ms
 from gangline.server.stopping import leave_when_idle
 from gangline.service import fleet as fleet_service
+from gangline.service import saves
 from gangline.store import Store
 
 IDLE_S = 1800.0
@@ -68,17 +69,20 @@ def serve(settings: Settings, make_loop: LoopFactory) -> None:
         store = Store.open(f"sqlite:///{settings.home / 'gangline.db'}")
         stack.callback(store.close)
         fleet_service.sync_fleet(store, fleet, now_ms=now_ms())
+        # Versions whose ranks were done when an earlier server died are published before anybody asks.
+        saves.finish(store, now_ms=now_ms(), volumes_root=settings.home / "volumes")
         sock, path = bind_unix(settings.home)
         stack.callback(sock.close)
         stack.callback(path.unlink, missing_ok=True)
         loop = make_loop(store, fleet, settings.home, f"unix:{path}")
-        asyncio.run(_serve(settings, _Parts(store=store, fleet=where, loop=loop, sock=sock, path=path)))
+        asyncio.run(_serve(settings, _Parts(store=store, fleet=fleet, fleet_path=where, loop=loop, sock=sock, path=path)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parts:
     store: Store
-    fleet: str | None
+    fleet: Fleet
+    fleet_path: str | None
     loop: SchedulerLoop
     sock: socket.socket
     path: Path
@@ -88,7 +92,7 @@ async def _serve(settings: Settings, parts: _Parts) -> None:
     clock = asyncio.get_running_loop()
     state = ServerState(store=parts.store, home=settings.home, url=f"unix:{parts.path}",
                         version=gangline.__version__, loop=parts.loop, notifier=Notifier(clock),
-                        fleet=parts.fleet)
+                        fleet=parts.fleet, fleet_path=parts.fleet_path)
     state.blobs.clean()
     parts.store.on_commit.append(state.committed)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -14,10 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import ParamSpec, Protocol, TypeVar
 
-from gangline.model.errors import Unavailable
+from gangline.model.errors import Rejected, Unavailable
+from gangline.model.fleet import Fleet
+from gangline.model.spec import GangSpec
 from gangline.server.blobs import BlobStore
 from gangline.server.logs import LogStore
 from gangline.server.notify import Notifier
+from gangline.service import feasible
 from gangline.store import Store
 
 P = ParamSpec("P")
@@ -61,7 +64,8 @@ class ServerState:
     version: str
     loop: SchedulerLoop
     notifier: Notifier
-    fleet: str | None = None
+    fleet: Fleet
+    fleet_path: str | None = None
     now_ms: Callable[[], int] = now_ms
     new_id: Callable[[], str] = new_gang_id
     new_token: Callable[[], str] = new_token
@@ -114,6 +118,10 @@ class ServerState:
                 await self.call(self.loop.stop)
             if nodes:
                 await self.call(self.loop.shutdown_nodes)
+
+    def judge(self) -> Callable[[GangSpec], Rejected | None]:
+        """Tells why this fleet can never run a spec, if so."""
+        return feasible.judge(self.store, self.fleet, now_ms=self.now_ms())
 
     def refuse_when_stopping(self) -> None:
         if self.stopping:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gangline.model.fleet import Fleet, Pool
 from gangline.model.gang import End
 from gangline.model.spec import OnOrphan
@@ -11,7 +13,6 @@ from gangline.plan.snapshot import (
     NodeState,
     PendingGang,
     PoolState,
-    RoleNeed,
     RunningGang,
     Snapshot,
 )
@@ -133,14 +134,9 @@ def _pool_state(pool: Pool, nodes: tuple[Node, ...]) -> PoolState:
 
 
 def _pending(gang: Gang, held: list[Lease], nodes: tuple[Node, ...]) -> PendingGang:
-    spec = gang.spec
-    return PendingGang(
-        gang=gang.id, name=gang.name, slot=gang.slot, tenant=gang.tenant, priority=spec.priority,
-        submitted_ms=gang.submitted_ms,
-        roles=tuple(RoleNeed(name=name, size=role.size, asks=role.asks())
-                    for name, role in spec.role_items()),
-        rdma=spec.rdma, zone=spec.placement.zone, pool=spec.placement.pool, within=spec.placement.within,
-        exclude=frozenset(spec.placement.exclude) | _avoided(gang, nodes),
+    return replace(
+        PendingGang.of(gang.spec, gang.id, slot=gang.slot, submitted_ms=gang.submitted_ms),
+        exclude=frozenset(gang.spec.placement.exclude) | _avoided(gang, nodes),
         held=tuple(Held(node=lease.node, gpus=lease.gpus) for lease in held),
         limit_ms=None if gang.timeout_ms is None else max(0, gang.timeout_ms - gang.ran_ms))
 

@@ -12,7 +12,7 @@ from gangline.model.states import Cause, NodeLifecycle
 from gangline.service import inbox, life, tasks, views
 from gangline.store import Member, Node, Store, Transaction
 
-LEASE_S = 30.0  # a supervisor that hears nothing for so long kills its ranks
+LEASE_S = 300.0  # a supervisor that hears nothing for so long kills its ranks
 POLL_S = 25.0
 
 

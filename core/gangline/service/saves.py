@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from gangline.model.errors import Conflict, GanglineError, Rejected
+from gangline.model.errors import Conflict, GanglineError, Rejected, Unavailable
 from gangline.model.gang import End
 from gangline.model.orders import OpenSave, RankSaved, SaveDir, SaveState
 from gangline.model.spec import check_name
@@ -34,7 +34,8 @@ def open_save(store: Store, request: OpenSave, *, now_ms: int, volumes_root: Pat
 
     The volume's root exists afterwards; the directory itself is the ranks' to make.
 
-    Raises Rejected for a bad key or a path that is not mounted, Conflict when the attempt is over.
+    Raises Rejected for a bad key or a path that is not mounted, Conflict when the attempt is over,
+    Unavailable when the disk refuses.
     """
     try:
         check_name(request.key)
@@ -57,7 +58,10 @@ def open_save(store: Store, request: OpenSave, *, now_ms: int, volumes_root: Pat
                         volume=mount.volume, directory=directory, step=request.step, state="open",
                         opened_ms=now_ms)
             tx.saves.add(save)
-    (volumes_root / save.volume).mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        (volumes_root / save.volume).mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as exc:
+        raise Unavailable(f"volume {save.volume} cannot be written: {exc}") from None
     return SaveDir(save=save.id, directory=save.directory)
 
 
@@ -66,7 +70,8 @@ def report_save(store: Store, report: RankSaved, *, now_ms: int, volumes_root: P
     """Records one rank's part; the last part publishes the version. Repeating a report is harmless.
 
     Raises Rejected for files that cannot be one version, Conflict when the attempt is over or the
-    rank reported something else before.
+    rank reported something else before, Unavailable while the manifest cannot be written: the save
+    stays owed, and `finish` or the next report publishes it.
     """
     with store.transaction() as tx:
         save = tx.saves.get(report.save)
@@ -100,7 +105,7 @@ def finish(store: Store, *, now_ms: int, volumes_root: Path,
     for save in owed:
         try:
             _publish(store, save, now_ms, volumes_root, put_manifest)
-        except (GanglineError, OSError):
+        except GanglineError:
             continue  # the save's row says what is wrong
 
 
@@ -165,7 +170,10 @@ def _publish(store: Store, save: Save, now_ms: int, volumes_root: Path, put_mani
     text = save.manifest or ""
     try:
         put_manifest(volumes_root / save.volume, save.directory, text)
-    except (GanglineError, OSError) as exc:
+    except OSError as exc:
+        _unpublished(store, save, exc, now_ms)
+        raise Unavailable(f"save {save.key} cannot be published now: {exc}") from None
+    except GanglineError as exc:
         _unpublished(store, save, exc, now_ms)
         raise
     manifest = Manifest.model_validate_json(text)

@@ -20,14 +20,15 @@ from gangline.store import Gang, Store, Transaction
 
 UNOWNED_SLOTS = "cli/"  # slots of commands given by hand: nobody is expected to stay and watch
 WATCH_WRITE_MS = 10_000  # a lease is written anew at most this often
-Fits = Callable[[GangSpec], str | None]
+Refusal = Callable[[GangSpec], Rejected | None]
 
 
 def ensure_many(store: Store, submissions: Sequence[Submission], *, now_ms: int, new_id: Callable[[], str],
-                new_token: Callable[[], str], fits: Fits | None = None) -> list[Ensured]:
+                new_token: Callable[[], str], refusal: Refusal = lambda spec: None) -> list[Ensured]:
     """The gang of each submission's slot, made where there is none; all of them or, on an error, none.
 
-    `fits` tells why the fleet can never run a spec, or None; it is asked outside the transaction.
+    `refusal` tells why the fleet can never run a spec, or None; it is asked outside the transaction, and
+    heard only where a new gang would be made.
 
     Raises Rejected for a spec that cannot be honoured, Conflict for an older epoch or for other work
     in a slot that is held.
@@ -37,7 +38,7 @@ def ensure_many(store: Store, submissions: Sequence[Submission], *, now_ms: int,
             raise Rejected(f"slot {slot} is asked for {count} times", field="slot", fix="name each slot once")
     for submission in submissions:
         submission.spec.refuse_unsupported()
-    never = [fits(submission.spec) if fits is not None else None for submission in submissions]
+    never = [refusal(submission.spec) for submission in submissions]
     with store.transaction() as tx:
         return [_ensure(tx, submission, reason, now_ms, new_id, new_token())
                 for submission, reason in zip(submissions, never, strict=True)]
@@ -85,7 +86,7 @@ def grace_ms(gang: Gang) -> int:
     return round(gang.spec.grace * 1000)
 
 
-def _ensure(tx: Transaction, submission: Submission, never: str | None, now_ms: int,
+def _ensure(tx: Transaction, submission: Submission, never: Rejected | None, now_ms: int,
             new_id: Callable[[], str], token: str) -> Ensured:
     newest = tx.gangs.newest_in(submission.slot)
     if newest is not None:
@@ -97,7 +98,7 @@ def _ensure(tx: Transaction, submission: Submission, never: str | None, now_ms: 
             tx.events.add("owner.changed", now_ms, gang=newest.id, owner=newest.owner + 1)
             return Ensured(gang=newest.id, token=token, created=False, state=newest.state)
     if never is not None:
-        raise Rejected(never)
+        raise never
     if newest is not None and submission.epoch > newest.epoch:
         _supersede(tx, newest, submission.epoch, now_ms)
     gang = _new_gang(tx, submission, newest, new_id(), token, now_ms)

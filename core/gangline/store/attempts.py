@@ -6,15 +6,48 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Select, Table, and_, func, insert, or_, select, update
 
 from gangline.model.errors import Bug
 from gangline.model.gang import End, Resume
 from gangline.model.orders import RankExit
 from gangline.model.states import Cause, Phase
 from gangline.store.schema import attempts, members, ranks
-from gangline.store.scope import Scope, columns
+from gangline.store.scope import Scope, columns, key
 from gangline.store.values import Attempt, Member, Rank
+
+
+def _part(table: Table) -> ColumnElement[bool]:
+    return and_(table.c.gang == key("gang"), table.c.attempt == key("number"))
+
+
+def _how_many(table: Table, *where: ColumnElement[bool]) -> Select[Any]:
+    return select(func.count()).select_from(table).where(_part(table), *where)
+
+
+# Statements are built once: building one costs more than SQLite takes to run it.
+_IS = and_(attempts.c.gang == key("gang"), attempts.c.number == key("number"))
+_GET = select(attempts).where(_IS)
+_SET = update(attempts).where(_IS)
+_OF = select(attempts).where(attempts.c.gang == key("gang")).order_by(attempts.c.number)
+_UNFINISHED = select(attempts).where(attempts.c.ended_ms.is_(None)).order_by(attempts.c.started_ms)
+_MEMBERS = select(members).where(_part(members)).order_by(members.c.node_rank)
+_MEMBER = select(members).where(_part(members), members.c.node == key("node"))
+_WHERE = select(members.c.node).where(_part(members))
+_BUSY = (select(members).where(members.c.node == key("node"), members.c.empty_ms.is_(None))
+         .order_by(members.c.gang, members.c.attempt))
+_UNREADY = _how_many(members, members.c.ready_ms.is_(None))
+_UNSTARTED = _how_many(members, members.c.started_ms.is_(None))
+_UNEMPTY = _how_many(members, members.c.empty_ms.is_(None))
+_SET_MEMBERS = update(members).where(_part(members))
+_SET_MEMBER = _SET_MEMBERS.where(members.c.node_rank == key("node_rank"))
+_RANKS = select(ranks).where(_part(ranks)).order_by(ranks.c.rank)
+_RANK = select(ranks).where(_part(ranks), ranks.c.rank == key("rank"))
+_UNDONE = _how_many(ranks, or_(ranks.c.cause.is_(None), ranks.c.cause != Cause.SUCCESS))
+_UNDONE_THERE = _UNDONE.where(ranks.c.node_rank == key("node_rank"))
+_SET_RANK = update(ranks).where(_part(ranks), ranks.c.rank == key("rank"))
+_START_RANKS = update(ranks).where(_part(ranks), ranks.c.node_rank == key("node_rank"),
+                                   ranks.c.state == "waiting")
 
 
 class Attempts:
@@ -24,20 +57,18 @@ class Attempts:
         self._scope = scope
 
     def get(self, gang: str, number: int) -> Attempt:
-        row = self._scope.row(select(attempts).where(_is(gang, number)))
+        row = self._scope.row(_GET, key_gang=gang, key_number=number)
         if row is None:
             raise Bug(f"gang {gang} has no attempt {number}")
         return Attempt(**row._mapping)
 
     def of(self, gang: str) -> tuple[Attempt, ...]:
         """Every attempt of a gang, the first one first."""
-        query = select(attempts).where(attempts.c.gang == gang).order_by(attempts.c.number)
-        return tuple(Attempt(**row._mapping) for row in self._scope.rows(query))
+        return tuple(Attempt(**row._mapping) for row in self._scope.rows(_OF, key_gang=gang))
 
     def unfinished(self) -> tuple[Attempt, ...]:
         """Attempts that are not over yet."""
-        query = select(attempts).where(attempts.c.ended_ms.is_(None)).order_by(attempts.c.started_ms)
-        return tuple(Attempt(**row._mapping) for row in self._scope.rows(query))
+        return tuple(Attempt(**row._mapping) for row in self._scope.rows(_UNFINISHED))
 
     def causes(self, gang: str) -> Counter[Cause]:
         """How many attempts of a gang ended by each cause."""
@@ -45,49 +76,47 @@ class Attempts:
 
     def members(self, gang: str, number: int) -> tuple[Member, ...]:
         """In node-rank order."""
-        query = select(members).where(_part(members, gang, number)).order_by(members.c.node_rank)
-        return tuple(Member(**row._mapping) for row in self._scope.rows(query))
+        rows = self._scope.rows(_MEMBERS, key_gang=gang, key_number=number)
+        return tuple(Member(**row._mapping) for row in rows)
 
     def member_on(self, gang: str, number: int, node: str) -> Member | None:
-        row = self._scope.row(select(members).where(_part(members, gang, number), members.c.node == node))
+        row = self._scope.row(_MEMBER, key_gang=gang, key_number=number, key_node=node)
         return None if row is None else Member(**row._mapping)
 
     def unready(self, gang: str, number: int) -> int:
         """How many nodes have not reported ready yet."""
-        return self._count(members, gang, number, members.c.ready_ms.is_(None))
+        return int(self._scope.scalar(_UNREADY, key_gang=gang, key_number=number))
 
     def unstarted(self, gang: str, number: int) -> int:
-        return self._count(members, gang, number, members.c.started_ms.is_(None))
+        return int(self._scope.scalar(_UNSTARTED, key_gang=gang, key_number=number))
 
     def unempty(self, gang: str, number: int) -> int:
         """On how many nodes a process may be left."""
-        return self._count(members, gang, number, members.c.empty_ms.is_(None))
+        return int(self._scope.scalar(_UNEMPTY, key_gang=gang, key_number=number))
 
     def unfinished_ranks(self, gang: str, number: int, node_rank: int | None = None) -> int:
         """How many ranks have not ended well, of the whole attempt or of one node."""
-        undone = or_(ranks.c.cause.is_(None), ranks.c.cause != Cause.SUCCESS)
-        if node_rank is not None:
-            undone = and_(undone, ranks.c.node_rank == node_rank)
-        return self._count(ranks, gang, number, undone)
+        if node_rank is None:
+            return int(self._scope.scalar(_UNDONE, key_gang=gang, key_number=number))
+        return int(self._scope.scalar(_UNDONE_THERE, key_gang=gang, key_number=number,
+                                      key_node_rank=node_rank))
 
     def rank(self, gang: str, number: int, rank: int) -> Rank | None:
-        row = self._scope.row(select(ranks).where(_part(ranks, gang, number), ranks.c.rank == rank))
+        row = self._scope.row(_RANK, key_gang=gang, key_number=number, key_rank=rank)
         return None if row is None else Rank(**row._mapping)
 
     def busy_on(self, node: str) -> tuple[Member, ...]:
         """Members on a node that may still have processes there."""
-        query = (select(members).where(members.c.node == node, members.c.empty_ms.is_(None))
-                 .order_by(members.c.gang, members.c.attempt))
-        return tuple(Member(**row._mapping) for row in self._scope.rows(query))
+        return tuple(Member(**row._mapping) for row in self._scope.rows(_BUSY, key_node=node))
 
     def ranks(self, gang: str, number: int) -> tuple[Rank, ...]:
-        query = select(ranks).where(_part(ranks, gang, number)).order_by(ranks.c.rank)
-        return tuple(Rank(**row._mapping) for row in self._scope.rows(query))
+        rows = self._scope.rows(_RANKS, key_gang=gang, key_number=number)
+        return tuple(Rank(**row._mapping) for row in rows)
 
     def add(self, attempt: Attempt, parts: Sequence[Member], processes: Sequence[Rank]) -> None:
-        self._scope.run(insert(attempts).values(**columns(attempt)))
-        self._scope.run(insert(members), [columns(part) for part in parts])
-        self._scope.run(insert(ranks), [columns(rank) for rank in processes])
+        self._scope.run(insert(attempts), **columns(attempt))
+        self._scope.run_all(insert(members), [columns(part) for part in parts])
+        self._scope.run_all(insert(ranks), [columns(rank) for rank in processes])
         for part in parts:
             self._scope.wake(node=part.node)
 
@@ -109,8 +138,7 @@ class Attempts:
 
     def reissue(self, attempt: Attempt, resume: tuple[Resume, ...], now_ms: int) -> None:
         """Every node assembles again, from other versions."""
-        self._scope.run(update(members).where(
-            _part(members, attempt.gang, attempt.number)).values(ready_ms=None))
+        self._scope.run(_SET_MEMBERS, key_gang=attempt.gang, key_number=attempt.number, ready_ms=None)
         self._set(attempt, resume=resume, issued_ms=now_ms)
 
     def delivered(self, member: Member, incarnation: str) -> None:
@@ -123,9 +151,8 @@ class Attempts:
     def started(self, member: Member, now_ms: int) -> None:
         """User code runs on the node; its ranks that have not ended yet are running."""
         self._mark(member, started_ms=now_ms)
-        self._scope.run(update(ranks).where(
-            _part(ranks, member.gang, member.attempt), ranks.c.node_rank == member.node_rank,
-            ranks.c.state == "waiting").values(state="running"))
+        self._scope.run(_START_RANKS, key_gang=member.gang, key_number=member.attempt,
+                        key_node_rank=member.node_rank, state="running")
 
     def empty(self, member: Member, now_ms: int) -> None:
         self._mark(member, empty_ms=now_ms)
@@ -135,30 +162,16 @@ class Attempts:
 
     def exited(self, report: RankExit) -> None:
         self._scope.wake(gang=report.gang)
-        self._scope.run(update(ranks).where(
-            _part(ranks, report.gang, report.attempt), ranks.c.rank == report.rank).values(
-            state="exited", cause=report.cause, exit_code=report.exit_code, signal=report.signal,
-            result=report.result))
-
-    def _count(self, table: Any, gang: str, number: int, where: ColumnElement[bool]) -> int:
-        return int(self._scope.scalar(select(func.count()).select_from(table).where(
-            _part(table, gang, number), where)))
+        self._scope.run(_SET_RANK, key_gang=report.gang, key_number=report.attempt, key_rank=report.rank,
+                        state="exited", cause=report.cause, exit_code=report.exit_code,
+                        signal=report.signal, result=report.result)
 
     def _mark(self, member: Member, **values: Any) -> None:
-        self._scope.run(update(members).where(
-            _part(members, member.gang, member.attempt),
-            members.c.node_rank == member.node_rank).values(**values))
+        self._scope.run(_SET_MEMBER, key_gang=member.gang, key_number=member.attempt,
+                        key_node_rank=member.node_rank, **values)
 
     def _set(self, attempt: Attempt, **values: Any) -> None:
-        self._scope.run(update(attempts).where(_is(attempt.gang, attempt.number)).values(**values))
+        self._scope.run(_SET, key_gang=attempt.gang, key_number=attempt.number, **values)
         self._scope.move(gang=attempt.gang)
-        for member in self.members(attempt.gang, attempt.number):
-            self._scope.wake(node=member.node)
-
-
-def _is(gang: str, number: int) -> Any:
-    return and_(attempts.c.gang == gang, attempts.c.number == number)
-
-
-def _part(table: Any, gang: str, number: int) -> Any:
-    return and_(table.c.gang == gang, table.c.attempt == number)
+        for row in self._scope.rows(_WHERE, key_gang=attempt.gang, key_number=attempt.number):
+            self._scope.wake(node=row.node)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Any
 
 from sqlalchemy import Connection, Engine, StaticPool, create_engine, event, inspect, make_url, select, text
@@ -31,11 +33,20 @@ def open_engine(url: str) -> Engine:
     except SQLAlchemyError:
         raise Rejected(f"{url!r} is not a database URL", fix="write sqlite:////path/to/file") from None
     if parsed.get_backend_name() == "sqlite":
+        _make_private(parsed.database)
         return _sqlite(url)
     try:
         return create_engine(url, isolation_level="READ COMMITTED")
     except (SQLAlchemyError, ImportError) as exc:
         raise Rejected(f"no driver for this database: {exc}", fix="install the driver it needs") from None
+
+
+def _make_private(path: str | None) -> None:
+    """A new database file is its owner's alone; one that exists is left as it is."""
+    if path and path != ":memory:" and not path.startswith("file:"):
+        # Where it cannot be made, opening it says so with better words.
+        with suppress(OSError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def _sqlite(url: str) -> Engine:
@@ -62,6 +73,26 @@ def take_turn(connection: Connection) -> None:
     if connection.dialect.name != "sqlite":  # SQLite's BEGIN IMMEDIATE has done it
         connection.execute(select(schema.counters.c.value).where(schema.counters.c.name == "version")
                            .with_for_update())
+
+
+def fill_memory(engine: Engine) -> None:
+    """The schema in a new memory database. Migrated once per process; the others are copies of that one."""
+    with engine.connect() as connection:
+        driver = connection.connection.driver_connection
+    if driver is not None:
+        driver.deserialize(_blank())
+
+
+@cache
+def _blank() -> bytes:
+    engine = _sqlite("sqlite://")
+    try:
+        migrate(engine)
+        with engine.connect() as connection:
+            driver = connection.connection.driver_connection
+        return b"" if driver is None else bytes(driver.serialize())
+    finally:
+        engine.dispose()
 
 
 @contextmanager

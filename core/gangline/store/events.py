@@ -10,6 +10,8 @@ from gangline.model.gang import Event
 from gangline.store.schema import events
 from gangline.store.scope import Scope
 
+_ADD = insert(events)
+
 
 class Events:
     """Events are written with the change they tell of, at the end of its transaction."""
@@ -32,5 +34,5 @@ class Events:
         return tuple(Event(**row._mapping) for row in self._scope.rows(query))
 
     def flush(self) -> None:
-        self._scope.run(insert(events), self._pending)
+        self._scope.run_all(_ADD, self._pending)
         self._pending = []

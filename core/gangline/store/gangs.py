@@ -11,10 +11,15 @@ from gangline.model.errors import NotFound
 from gangline.model.gang import End, Progress, Wait
 from gangline.model.states import FINAL, Cause, GangState, check_transition
 from gangline.store.schema import gangs
-from gangline.store.scope import Scope, columns
+from gangline.store.scope import Scope, columns, key
 from gangline.store.values import Gang
 
-_FINAL = tuple(FINAL)
+_FINAL = tuple(sorted(FINAL))
+_GET = select(gangs).where(gangs.c.id == key("id"))
+_SET = update(gangs).where(gangs.c.id == key("id"))
+_NEWEST = select(gangs).where(gangs.c.slot == key("slot")).order_by(gangs.c.seq.desc()).limit(1)
+_UNFINISHED = select(gangs).where(gangs.c.state.not_in(_FINAL)).order_by(gangs.c.seq)
+_IN_SLOT = _UNFINISHED.where(gangs.c.slot == key("slot"))
 
 
 class Gangs:
@@ -31,7 +36,7 @@ class Gangs:
         return found
 
     def find(self, gang: str) -> Gang | None:
-        row = self._scope.row(select(gangs).where(gangs.c.id == gang))
+        row = self._scope.row(_GET, key_id=gang)
         return None if row is None else Gang(**row._mapping)
 
     def named(self, text: str) -> tuple[Gang, ...]:
@@ -43,13 +48,13 @@ class Gangs:
 
     def newest_in(self, slot: str) -> Gang | None:
         """The gang that was submitted last in a slot, whatever its state."""
-        row = self._scope.row(select(gangs).where(gangs.c.slot == slot).order_by(gangs.c.seq.desc()).limit(1))
+        row = self._scope.row(_NEWEST, key_slot=slot)
         return None if row is None else Gang(**row._mapping)
 
     def unfinished(self, slot: str | None = None) -> tuple[Gang, ...]:
         """Every gang that is not final, of one slot or of all, in the order of submission."""
-        where = gangs.c.state.not_in(_FINAL)
-        return self._some(where if slot is None else and_(where, gangs.c.slot == slot))
+        rows = self._scope.rows(_UNFINISHED) if slot is None else self._scope.rows(_IN_SLOT, key_slot=slot)
+        return tuple(Gang(**row._mapping) for row in rows)
 
     def listed(self, states: Collection[GangState], slot_prefix: str | None, limit: int) -> tuple[Gang, ...]:
         """Newest first; no states means all of them."""
@@ -84,7 +89,7 @@ class Gangs:
         return self._scope.next("gang")
 
     def add(self, gang: Gang) -> None:
-        self._scope.run(insert(gangs).values(**columns(gang)))
+        self._scope.run(insert(gangs), **columns(gang))
         self._scope.move(gang=gang.id)
 
     def move(self, gang: Gang, state: GangState, now_ms: int) -> None:
@@ -106,12 +111,12 @@ class Gangs:
 
     def new_owner(self, gang: Gang, token_hash: str, now_ms: int) -> None:
         """Another one acts for it from now on; the token before is void."""
-        self._scope.run(update(gangs).where(gangs.c.id == gang.id).values(
-            owner=gang.owner + 1, token_hash=token_hash, watched_ms=max(now_ms, gang.watched_ms)))
+        self._scope.run(_SET, key_id=gang.id, owner=gang.owner + 1, token_hash=token_hash,
+                        watched_ms=max(now_ms, gang.watched_ms))
         self._scope.wake(gang=gang.id)
 
     def renew(self, gang: str, now_ms: int) -> None:
-        self._scope.run(update(gangs).where(gangs.c.id == gang).values(watched_ms=now_ms))
+        self._scope.run(_SET, key_id=gang, watched_ms=now_ms)
 
     def issue(self, gang: str, attempt: int, generation: int) -> None:
         """New orders go out, for this attempt under this generation."""
@@ -123,10 +128,10 @@ class Gangs:
 
     def waits(self, gang: str, wait: Wait) -> None:
         """Why it is not placed. A plan makes this, so it asks for no other plan and wakes nobody."""
-        self._scope.run(update(gangs).where(gangs.c.id == gang).values(wait=wait))
+        self._scope.run(_SET, key_id=gang, wait=wait)
 
     def advance(self, gang: str, progress: Progress) -> None:
-        self._scope.run(update(gangs).where(gangs.c.id == gang).values(progress=progress))
+        self._scope.run(_SET, key_id=gang, progress=progress)
         self._scope.wake(gang=gang)
 
     def _some(self, where: ColumnElement[bool]) -> tuple[Gang, ...]:
@@ -134,5 +139,5 @@ class Gangs:
                      for row in self._scope.rows(select(gangs).where(where).order_by(gangs.c.seq)))
 
     def _set(self, gang: str, **values: Any) -> None:
-        self._scope.run(update(gangs).where(gangs.c.id == gang).values(**values))
+        self._scope.run(_SET, key_id=gang, **values)
         self._scope.move(gang=gang)

@@ -5,12 +5,27 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, and_, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Row, Select, and_, bindparam, delete, func, insert, or_, select, update
 
 from gangline.model.states import Phase
 from gangline.store.schema import attempts, intervals, lease_gpus, leases, ports
-from gangline.store.scope import Scope, columns
+from gangline.store.scope import Scope, columns, key
 from gangline.store.values import Interval, Lease
+
+_OF = select(leases).where(leases.c.gang == key("gang")).order_by(leases.c.id)
+_OPEN = select(leases).where(leases.c.closed_ms.is_(None)).order_by(leases.c.id)
+_OPEN_OF = _OPEN.where(leases.c.gang == key("gang"))
+_OPEN_ON = _OPEN.where(leases.c.node == key("node"))
+_SET = update(leases).where(leases.c.id == key("id"))
+_FREE_GPUS = delete(lease_gpus).where(lease_gpus.c.lease == key("lease"))
+_HELD_GPUS = select(lease_gpus.c.node, lease_gpus.c.gpu, leases.c.gang).join(
+    leases, leases.c.id == lease_gpus.c.lease)
+_OPEN_INTERVALS = select(intervals).where(
+    intervals.c.lease.in_(bindparam("key_leases", expanding=True)), intervals.c.end_ms.is_(None)).order_by(
+    intervals.c.lease)
+_END = update(intervals).where(intervals.c.lease == key("lease"), intervals.c.number == key("number"))
+_PORTS = select(ports.c.port).where(ports.c.host == key("host"))
+_FREE_PORTS = delete(ports).where(ports.c.gang == key("gang"), ports.c.attempt == key("attempt"))
 
 
 class Leases:
@@ -24,24 +39,24 @@ class Leases:
         return self._scope.next("lease", count)
 
     def open_of(self, gang: str) -> tuple[Lease, ...]:
-        return self._some(and_(leases.c.gang == gang, leases.c.closed_ms.is_(None)))
+        return self._some(_OPEN_OF, key_gang=gang)
 
     def open_on(self, node: str) -> tuple[Lease, ...]:
-        return self._some(and_(leases.c.node == node, leases.c.closed_ms.is_(None)))
+        return self._some(_OPEN_ON, key_node=node)
 
     def all_open(self) -> tuple[Lease, ...]:
-        return self._some(leases.c.closed_ms.is_(None))
+        return self._some(_OPEN)
 
     def of(self, gang: str) -> tuple[Lease, ...]:
         """Every lease a gang ever had."""
-        return self._some(leases.c.gang == gang)
+        return self._some(_OF, key_gang=gang)
 
     def open(self, new: Sequence[Lease], attempt: int) -> None:
         """Opens leases in the assembling phase; Bug when a GPU is leased already."""
-        self._scope.run(insert(leases), [columns(lease) for lease in new])
-        self._scope.run(insert(lease_gpus), [
+        self._scope.run_all(insert(leases), [columns(lease) for lease in new])
+        self._scope.run_all(insert(lease_gpus), [
             {"node": lease.node, "gpu": gpu, "lease": lease.id} for lease in new for gpu in lease.gpus])
-        self._scope.run(insert(intervals), [
+        self._scope.run_all(insert(intervals), [
             {"lease": lease.id, "number": 1, "attempt": attempt, "phase": Phase.ASSEMBLING,
              "start_ms": lease.opened_ms, "end_ms": None} for lease in new])
         for lease in new:
@@ -49,7 +64,7 @@ class Leases:
 
     def carry_over(self, lease: Lease, generation: int, attempt: int, now_ms: int) -> None:
         """A lease that was kept serves the next attempt."""
-        self._scope.run(update(leases).where(leases.c.id == lease.id).values(generation=generation))
+        self._scope.run(_SET, key_id=lease.id, generation=generation)
         self.enter([lease], attempt, Phase.ASSEMBLING, now_ms)
 
     def enter(self, held: Sequence[Lease], attempt: int, phase: Phase, now_ms: int) -> None:
@@ -65,7 +80,7 @@ class Leases:
             self._end(current, end_ms)
             new.append({"lease": current.lease, "number": current.number + 1, "attempt": attempt,
                         "phase": phase, "start_ms": end_ms, "end_ms": None})
-        self._scope.run(insert(intervals), new)
+        self._scope.run_all(insert(intervals), new)
 
     def close(self, held: Sequence[Lease], now_ms: int) -> None:
         """Frees the GPUs and ends the meter, at one instant."""
@@ -74,16 +89,14 @@ class Leases:
             ends[current.lease] = max(now_ms, current.start_ms)
             self._end(current, ends[current.lease])
         for lease in held:
-            self._scope.run(update(leases).where(leases.c.id == lease.id).values(closed_ms=ends[lease.id]))
-            self._scope.run(delete(lease_gpus).where(lease_gpus.c.lease == lease.id))
+            self._scope.run(_SET, key_id=lease.id, closed_ms=ends[lease.id])
+            self._scope.run(_FREE_GPUS, key_lease=lease.id)
             self._scope.move(gang=lease.gang, node=lease.node)
 
     def busy(self) -> dict[str, dict[int, str]]:
         """For each node, which gang holds which GPU."""
-        query = select(lease_gpus.c.node, lease_gpus.c.gpu, leases.c.gang).join(
-            leases, leases.c.id == lease_gpus.c.lease)
         found: dict[str, dict[int, str]] = {}
-        for row in self._scope.rows(query):
+        for row in self._scope.rows(_HELD_GPUS):
             found.setdefault(row.node, {})[row.gpu] = row.gang
         return found
 
@@ -100,17 +113,14 @@ class Leases:
                  .where(*where).order_by(intervals.c.lease, intervals.c.number))
         return tuple(_interval(row) for row in self._scope.rows(query))
 
-    def _some(self, where: ColumnElement[bool]) -> tuple[Lease, ...]:
-        query = select(leases).where(where).order_by(leases.c.id)
-        return tuple(Lease(**row._mapping) for row in self._scope.rows(query))
+    def _some(self, query: Select[Any], **values: Any) -> tuple[Lease, ...]:
+        return tuple(Lease(**row._mapping) for row in self._scope.rows(query, **values))
 
     def _open_intervals(self, ids: Collection[int]) -> Sequence[Row[Any]]:
-        return self._scope.rows(select(intervals).where(
-            intervals.c.lease.in_(ids), intervals.c.end_ms.is_(None)).order_by(intervals.c.lease))
+        return self._scope.rows(_OPEN_INTERVALS, key_leases=list(ids))
 
     def _end(self, current: Row[Any], end_ms: int) -> None:
-        self._scope.run(update(intervals).where(
-            intervals.c.lease == current.lease, intervals.c.number == current.number).values(end_ms=end_ms))
+        self._scope.run(_END, key_lease=current.lease, key_number=current.number, end_ms=end_ms)
 
 
 def _interval(row: Row[Any]) -> Interval:
@@ -127,16 +137,16 @@ class Ports:
 
     def spare(self, host: str, first: int, last: int, prefer: int) -> int | None:
         """A port of first..last that nobody holds on the host, from `prefer` up; None if all are held."""
-        taken = {row.port for row in self._scope.rows(select(ports.c.port).where(ports.c.host == host))}
+        taken = {row.port for row in self._scope.rows(_PORTS, key_host=host)}
         count = last - first + 1
         candidates = (first + (prefer - first + i) % count for i in range(count))
         return next((port for port in candidates if port not in taken), None)
 
     def take(self, host: str, port: int, gang: str, attempt: int) -> None:
-        self._scope.run(insert(ports).values(host=host, port=port, gang=gang, attempt=attempt))
+        self._scope.run(insert(ports), host=host, port=port, gang=gang, attempt=attempt)
 
     def free(self, gang: str, attempt: int) -> None:
-        self._scope.run(delete(ports).where(ports.c.gang == gang, ports.c.attempt == attempt))
+        self._scope.run(_FREE_PORTS, key_gang=gang, key_attempt=attempt)
 
     def count(self) -> int:
         """How many are held."""

@@ -10,8 +10,12 @@ from sqlalchemy import func, insert, select, update
 from gangline.model.errors import NotFound
 from gangline.model.states import NodeLifecycle
 from gangline.store.schema import nodes
-from gangline.store.scope import Scope, columns
+from gangline.store.scope import Scope, columns, key
 from gangline.store.values import Node
+
+_GET = select(nodes).where(nodes.c.name == key("name"))
+_ALL = select(nodes).order_by(nodes.c.ordinal)
+_SET = update(nodes).where(nodes.c.name == key("name"))
 
 
 class Nodes:
@@ -28,13 +32,13 @@ class Nodes:
         return found
 
     def find(self, name: str) -> Node | None:
-        row = self._scope.row(select(nodes).where(nodes.c.name == name))
+        row = self._scope.row(_GET, key_name=name)
         return None if row is None else Node(**row._mapping)
 
     def all(self) -> tuple[Node, ...]:
         """Every node, gone ones too, in the order they were first declared."""
         return tuple(Node(**row._mapping)
-                     for row in self._scope.rows(select(nodes).order_by(nodes.c.ordinal)))
+                     for row in self._scope.rows(_ALL))
 
     def some(self, names: Collection[str]) -> dict[str, Node]:
         if len(names) == 1:  # the common case, and a plan that stays in the cache
@@ -46,7 +50,7 @@ class Nodes:
         return int(self._scope.scalar(select(func.coalesce(func.max(nodes.c.ordinal), 0)))) + 1
 
     def add(self, node: Node) -> None:
-        self._scope.run(insert(nodes).values(**columns(node)))
+        self._scope.run(insert(nodes), **columns(node))
         self._scope.move(node=node.name)
 
     def replace(self, node: Node) -> None:
@@ -73,5 +77,5 @@ class Nodes:
         self._set(name, lifecycle=NodeLifecycle.GONE, incarnation=None, boot_done_ms=None)
 
     def _set(self, node: str, **values: Any) -> None:
-        self._scope.run(update(nodes).where(nodes.c.name == node).values(**values))
+        self._scope.run(_SET, key_name=node, **values)
         self._scope.move(node=node)

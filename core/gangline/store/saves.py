@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, insert, select, update
+from sqlalchemy import insert, select, update
 
 from gangline.model.errors import NotFound
 from gangline.store.schema import save_ranks, saves
-from gangline.store.scope import Scope, columns
+from gangline.store.scope import Scope, columns, key
 from gangline.store.values import Save, SavedRank
+
+_GET = select(saves).where(saves.c.id == key("id"))
+_SET = update(saves).where(saves.c.id == key("id"))
+_UNFINISHED = select(saves).where(
+    saves.c.gang == key("gang"), saves.c.attempt == key("attempt"),
+    saves.c.state.in_(("open", "whole"))).order_by(saves.c.id)
+_WHOLE = select(saves).where(saves.c.state == "whole").order_by(saves.c.id)
 
 
 class Saves:
@@ -23,7 +30,7 @@ class Saves:
 
     def get(self, save: int) -> Save:
         """The save; NotFound when there is none of that number."""
-        row = self._scope.row(select(saves).where(saves.c.id == save))
+        row = self._scope.row(_GET, key_id=save)
         if row is None:
             raise NotFound(f"there is no save {save}")
         return Save(**row._mapping)
@@ -34,22 +41,22 @@ class Saves:
 
     def unfinished(self, gang: str, attempt: int) -> tuple[Save, ...]:
         """Saves of an attempt that are open or whole."""
-        return self._some(saves.c.gang == gang, saves.c.attempt == attempt,
-                          saves.c.state.in_(("open", "whole")))
+        rows = self._scope.rows(_UNFINISHED, key_gang=gang, key_attempt=attempt)
+        return tuple(Save(**row._mapping) for row in rows)
 
     def whole(self) -> tuple[Save, ...]:
         """Saves of any gang that only their publication is missing to."""
-        return self._some(saves.c.state == "whole")
+        return tuple(Save(**row._mapping) for row in self._scope.rows(_WHOLE))
 
     def add(self, save: Save) -> None:
-        self._scope.run(insert(saves).values(**columns(save)))
+        self._scope.run(insert(saves), **columns(save))
 
     def ranks(self, save: int) -> tuple[SavedRank, ...]:
         query = select(save_ranks).where(save_ranks.c.save == save).order_by(save_ranks.c.rank)
         return tuple(SavedRank(**row._mapping) for row in self._scope.rows(query))
 
     def record(self, rank: SavedRank) -> None:
-        self._scope.run(insert(save_ranks).values(**columns(rank)))
+        self._scope.run(insert(save_ranks), **columns(rank))
 
     def complete(self, save: Save, manifest: str) -> None:
         """Every rank has reported; what will be published is fixed."""
@@ -66,10 +73,6 @@ class Saves:
         """It will never be published."""
         self._set(save, state="failed", error=error)
 
-    def _some(self, *where: ColumnElement[bool]) -> tuple[Save, ...]:
-        return tuple(Save(**row._mapping)
-                     for row in self._scope.rows(select(saves).where(*where).order_by(saves.c.id)))
-
     def _set(self, save: Save, **values: Any) -> None:
-        self._scope.run(update(saves).where(saves.c.id == save.id).values(**values))
+        self._scope.run(_SET, key_id=save.id, **values)
         self._scope.wake(gang=save.gang)

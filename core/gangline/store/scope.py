@@ -6,9 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import Connection, Executable, Row, insert, select, update
+from sqlalchemy import BindParameter, Connection, Executable, Row, bindparam, insert, select, update
 
 from gangline.store import schema
+
+
+def key(name: str) -> BindParameter[Any]:
+    """A parameter of a statement that is built once; `key_` keeps it apart from columns that are set."""
+    return bindparam(f"key_{name}")
+
+
+_COUNTER = select(schema.counters.c.value).where(schema.counters.c.name == key("name"))
+_COUNT = update(schema.counters).where(schema.counters.c.name == key("name"))
 
 
 class Scope:
@@ -21,29 +30,30 @@ class Scope:
         self.moved = False
         self._counts: dict[str, int] = {}
 
-    def rows(self, statement: Executable) -> Sequence[Row[Any]]:
-        return self.connection.execute(statement).all()
+    def rows(self, statement: Executable, **values: Any) -> Sequence[Row[Any]]:
+        return self.connection.execute(statement, values).all()
 
-    def row(self, statement: Executable) -> Row[Any] | None:
-        return self.connection.execute(statement).first()
+    def row(self, statement: Executable, **values: Any) -> Row[Any] | None:
+        return self.connection.execute(statement, values).first()
 
-    def scalar(self, statement: Executable) -> Any:
-        return self.connection.execute(statement).scalar()
+    def scalar(self, statement: Executable, **values: Any) -> Any:
+        return self.connection.execute(statement, values).scalar()
 
-    def run(self, statement: Executable, values: Sequence[Mapping[str, Any]] | None = None) -> int:
-        """Executes a change and tells how many rows it touched; an empty list of values does nothing."""
-        if values is None:
-            return int(getattr(self.connection.execute(statement), "rowcount", 0))
+    def run(self, statement: Executable, **values: Any) -> None:
+        """Executes a change."""
+        self.connection.execute(statement, values)
+
+    def run_all(self, statement: Executable, values: Sequence[Mapping[str, Any]]) -> None:
+        """Executes a change once for each of the values; none of them does nothing."""
         if values:
             self.connection.execute(statement, list(values))
-        return len(values)
 
     def next(self, counter: str, count: int = 1) -> int:
         """The first of `count` numbers that the counter has never given out before."""
         if counter not in self._counts:
-            found = self.scalar(select(schema.counters.c.value).where(schema.counters.c.name == counter))
+            found = self.scalar(_COUNTER, key_name=counter)
             if found is None:
-                self.run(insert(schema.counters).values(name=counter, value=0))
+                self.run(insert(schema.counters), name=counter, value=0)
             self._counts[counter] = int(found or 0)
         first = self._counts[counter] + 1
         self._counts[counter] += count
@@ -64,7 +74,7 @@ class Scope:
     def save_counts(self) -> None:
         """Writes the counters back; the last thing before the commit."""
         for name, value in self._counts.items():
-            self.run(update(schema.counters).where(schema.counters.c.name == name).values(value=value))
+            self.run(_COUNT, key_name=name, value=value)
 
 
 def columns(record: Any) -> dict[str, Any]:

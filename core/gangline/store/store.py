@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, select
 from gangline.model.errors import Bug
 from gangline.store import schema
 from gangline.store.attempts import Attempts
-from gangline.store.database import migrate, named_errors, open_engine, take_turn
+from gangline.store.database import fill_memory, migrate, named_errors, open_engine, take_turn
 from gangline.store.events import Events
 from gangline.store.gangs import Gangs
 from gangline.store.leases import Leases, Ports
@@ -91,7 +91,9 @@ class Store:
     @classmethod
     def memory(cls) -> Self:
         """The same store in memory: gone when closed."""
-        return cls.open("sqlite://")
+        engine = open_engine("sqlite://")
+        fill_memory(engine)
+        return cls(engine)
 
     @property
     def engine(self) -> Engine:

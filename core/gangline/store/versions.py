@@ -24,7 +24,7 @@ class Versions:
 
     def ensure_volume(self, name: str, now_ms: int) -> None:
         if self._scope.row(select(volumes.c.name).where(volumes.c.name == name)) is None:
-            self._scope.run(insert(volumes).values(name=name, created_ms=now_ms))
+            self._scope.run(insert(volumes), name=name, created_ms=now_ms)
 
     def check_volume(self, name: str) -> None:
         """NotFound when no gang has ever mounted a volume of that name."""
@@ -75,7 +75,7 @@ class Versions:
             versions.c.volume == volume))) + 1
 
     def add(self, version: VersionView) -> None:
-        self._scope.run(insert(versions).values(**dict(version)))
+        self._scope.run(insert(versions), **dict(version))
 
     def damage(self, volume: str, version: int, text: str) -> None:
         """It must not be used, and why."""

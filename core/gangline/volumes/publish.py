@@ -7,7 +7,6 @@ import errno
 import hashlib
 import json
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,7 +41,7 @@ def put_if_absent(folder_fd: int, name: str, data: bytes) -> bool:
 
     The file appears whole or not at all: a link to a synced temporary fails when the name is taken.
     """
-    temporary = f".{name}.{secrets.token_hex(8)}.tmp"
+    temporary = f".{name}.{os.urandom(8).hex()}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, 0o644, dir_fd=folder_fd)
     try:

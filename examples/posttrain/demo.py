@@ -1,0 +1,141 @@
+"""`make demo`: the whole pipeline twice at once, through Dagster and through Airflow, on one pretended fleet.
+
+Everything it makes lies in `.demo/` (or the folder given): the fleet's home with ledger and volumes, the
+two orchestrators' homes and logs, the loss curve. Run again, it reuses the base model.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich.console import Console
+
+import gangline
+from gangline.model.gang import GangView
+from posttrain import demo_report
+from posttrain.pipeline import base_model
+
+EXAMPLES = Path(__file__).parents[1]
+LOOK_EVERY_S = 0.5
+SEED = 0
+
+
+def main() -> int:
+    """Run the demo; the exit status is 0 when both pipelines succeeded and agree."""
+    parser = argparse.ArgumentParser(prog="posttrain.demo", description=__doc__)
+    parser.add_argument("folder", type=Path, nargs="?", default=Path(".demo"))
+    folder = parser.parse_args().folder.absolute()
+    console = Console(soft_wrap=True)
+    environ = prepare(folder)
+    os.environ.update(environ)
+    started_ms = int(time.time() * 1000)
+    with gangline.connect() as client:
+        console.rule("the base model, from plain Python")
+        base_model(client, SEED, console)
+        console.rule("the same pipeline from Dagster and from Airflow, at once, on one fleet")
+        failed = run_both(client, folder, environ, console)
+        if failed:
+            for name in failed:
+                console.print(f"[red]{name} failed[/red]: see {folder / f'{name}.log'}")
+            return 1
+        agree = demo_report.show(client, console, folder, since_ms=started_ms)
+    console.print(f"The fleet goes on for half an hour; end it with: GANGLINE_HOME={environ['GANGLINE_HOME']} "
+                  "gangline stop")
+    return 0 if agree else 1
+
+
+def prepare(folder: Path) -> dict[str, str]:
+    """Make the folders and say where they are, as environment variables."""
+    homes = {"GANGLINE_HOME": folder / "home", "DAGSTER_HOME": folder / "dagster", "AIRFLOW_HOME": folder / "airflow"}
+    for home in homes.values():
+        home.mkdir(parents=True, exist_ok=True)
+    fleet = folder / "home" / "fleet.yaml"
+    if not fleet.exists():
+        shutil.copy(Path(__file__).with_name("fleet.yaml"), fleet)
+    (folder / "dagster" / "dagster.yaml").touch()
+    return {
+        **{name: str(home) for name, home in homes.items()},
+        "PYTHONPATH": str(EXAMPLES),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(EXAMPLES),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
+        "DAGSTER_DISABLE_TELEMETRY": "yes",
+    }
+
+
+def run_both(client: gangline.Client, folder: Path, environ: Mapping[str, str], console: Console) -> list[str]:
+    """Run both pipelines to their ends, telling what happens; the names of those that failed."""
+    bin_folder = Path(sys.executable).parent
+    airflow, dagster = str(bin_folder / "airflow"), str(bin_folder / "dagster")
+    commands = {
+        "dagster": [[dagster, "job", "execute", "-m", "posttrain.dagster_defs", "-j", "posttrain"]],
+        "airflow": [[airflow, "db", "migrate"], [airflow, "dags", "reserialize"],
+                    [airflow, "dags", "test", "posttrain"], [airflow, "dags", "test", "posttrain_promote"]],
+    }
+    runs = {name: _Run(folder / f"{name}.log", steps, environ) for name, steps in commands.items()}
+    news = _News(console)
+    try:
+        while any(run.goes_on() for run in runs.values()):
+            news.tell(client.list())
+            time.sleep(LOOK_EVERY_S)
+    except BaseException:
+        for run in runs.values():
+            run.interrupt()
+        raise
+    news.tell(client.list())
+    return [name for name, run in runs.items() if run.failed]
+
+
+class _Run:
+    """Commands of one orchestrator, one after the other, their output in a log file."""
+
+    def __init__(self, log: Path, commands: list[list[str]], environ: Mapping[str, str]) -> None:
+        self.failed = False
+        self._log = log.open("wb")
+        self._left = list(commands)
+        self._environ = {**os.environ, **environ}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def goes_on(self) -> bool:
+        if self._process is not None:
+            status = self._process.poll()
+            if status is None:
+                return True
+            self._process = None
+            self.failed = status != 0
+        if self.failed or not self._left:
+            self._log.close()
+            return False
+        self._process = subprocess.Popen(self._left.pop(0), stdout=self._log, stderr=subprocess.STDOUT,
+                                         env=self._environ, cwd="/")
+        return True
+
+    def interrupt(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait()
+
+
+class _News:
+    """One line for every change of a gang: its state, why it waits, how far it is."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._started = time.monotonic()
+        self._said: dict[str, str] = {}
+
+    def tell(self, gangs: list[GangView]) -> None:
+        for view in sorted(gangs, key=lambda view: view.submitted_ms):
+            line = demo_report.news(view)
+            if line != self._said.get(view.gang):
+                self._said[view.gang] = line
+                self._console.print(f"[dim]{time.monotonic() - self._started:5.1f}s[/dim] {line}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
