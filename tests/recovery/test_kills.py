@@ -36,8 +36,9 @@ def test_a_killed_rank_takes_its_gang_down_and_the_next_attempt_resumes(world: W
 
     view = world.until_final(gang)
     assert ended_as_if_uninterrupted(view)
-    assert [resume.version for resume in view.attempts[1].resume] == [2]
-    assert view.ranks[0].result["resumed_at"] == 20
+    last = max((v for v in world.client.volume("ckpt").versions if v.attempt == 1), key=lambda v: v.version)
+    assert [resume.version for resume in view.attempts[1].resume] == [last.version]
+    assert view.ranks[0].result["resumed_at"] == last.step
     assert [n.node for n in view.attempts[0].nodes] == [n.node for n in view.attempts[1].nodes], "healthy nodes are kept"
 
 
