@@ -26,6 +26,8 @@ MAX_FOLLOWED_RANKS = 16
 TERMINATED = 128 + signal.SIGTERM
 _LAST_LINES_S = 10.0
 _TICK_S = 1.0
+_HOLD_S = 25.0
+_LIVE_HOLD_S = 2.0  # somebody looks at the progress on a terminal
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class Follower:
             GanglineError: the server cannot be followed any more; the gang goes on.
         """
         with _signals(self._feed):
-            self._feed.watch(self._token)
+            self._feed.watch(self._token, _LIVE_HOLD_S if self._screen.live else _HOLD_S)
             try:
                 return self._loop()
             finally:
@@ -90,7 +92,7 @@ class Follower:
                 self._screen.keep(status_line(self._view, int(time.time() * 1000)))
 
     def _news(self, view: GangView) -> None:
-        for line in changes(self._view, view):
+        for line in changes(self._view, view, waits=not self._screen.live):  # the line in place says why
             self._screen.say(line)
         self._view = view
         self._read_logs(view)

@@ -5,6 +5,7 @@ line each way; descriptors travel beside the line:
 
     {"op": "hello"}                          -> {"interpreter", "modules", "pid"}
     {"op": "fork", "marker", "group"} + [control, stderr]   -> {"pid"}
+    {"op": "leave"}                          it ends; keepers go on
 
 It stays at one thread, since only such a process may be forked, and it leaves when no supervisor has been
 connected for a while. Keepers outlive it.
@@ -49,18 +50,19 @@ class Template:
         self._listener = listener
         self._clients: dict[int, socket.socket] = {}
         self._keepers: set[int] = set()
+        self._leaving = False
         self._wake, self._woken = socket.socketpair()
         for end in (self._wake, self._woken):
             end.setblocking(False)
         self._modules = sorted({name.partition(".")[0] for name in sys.modules} - {"__main__"})
 
     def serve(self) -> None:
-        """Return when nobody has been connected for `IDLE_S`."""
+        """Return when told to leave, or when nobody has been connected for `IDLE_S`."""
         adopt_orphans()
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._woken.fileno(), warn_on_full_buffer=False)
         idle_since = time.monotonic()
-        while True:
+        while not self._leaving:
             if self._clients:
                 idle_since = time.monotonic()
             left_s = idle_since + IDLE_S - time.monotonic()
@@ -88,6 +90,9 @@ class Template:
             request = json.loads(data) if data else {}
             if request.get("op") == "hello":
                 reply = {"interpreter": sys.executable, "modules": self._modules, "pid": os.getpid()}
+            elif request.get("op") == "leave":
+                self._leaving = True
+                return False
             elif request.get("op") == "fork" and len(fds) == 2:
                 reply = {"pid": self._fork(request, fds[0], fds[1])}
             else:
@@ -159,6 +164,15 @@ def connect(path: Path, *, patience_s: float = 10.0, on_start: Callable[[int], N
             raise TimeoutError(f"the template at {path} does not answer")
         else:
             time.sleep(0.01)
+
+
+def end(path: Path, *, patience_s: float = 10.0) -> None:
+    """End the template behind a socket and wait until it is gone; nothing happens when none runs."""
+    with contextlib.suppress(OSError), _connected(path) as client:
+        client.settimeout(patience_s)
+        client.sendall(json.dumps({"op": "leave"}).encode())
+        while client.recv(4096):
+            pass
 
 
 def _connected(path: Path) -> socket.socket:
