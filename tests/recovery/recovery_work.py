@@ -51,5 +51,5 @@ def orphan() -> int:
             "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
             "if os.fork(): os._exit(0)\n"
             "os.setsid(); print(os.getpid(), flush=True); os.close(1); time.sleep(3600)")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
     return int(done.stdout)
