@@ -26,21 +26,15 @@ class Endpoint:
 
     def connect(self, *, start: bool = True) -> Client:
         """A client; without a URL the embedded server's, started when there is none and `start`."""
-        from gangline.client import Client, connect
-        from gangline.client.address import parse_address
+        from gangline.client import connect
 
-        if self.url is not None and self.token is not None:
-            return Client(parse_address(self.url, token=self.token), tenant=self.tenant)
-        return connect(self.url, home=self.home, tenant=self.tenant, start=start)
+        return connect(self.url, home=self.home, tenant=self.tenant, start=start, token=self.token)
 
     async def aconnect(self) -> AsyncClient:
         """The same for triggers: nothing here blocks the event loop."""
-        from gangline.client import AsyncClient, aconnect
-        from gangline.client.address import parse_address
+        from gangline.client import aconnect
 
-        if self.url is not None and self.token is not None:
-            return AsyncClient(parse_address(self.url, token=self.token))
-        return await aconnect(self.url, home=self.home)
+        return await aconnect(self.url, home=self.home, token=self.token)
 
 
 class GanglineHook(BaseHook):

@@ -101,15 +101,16 @@ class GangOperator(BaseOperator):
 
         from airflow.sdk.exceptions import AirflowTaskTimeout
 
-        self._news = SimpleQueue()
+        news: SimpleQueue[Any] = SimpleQueue()
+        self._news = news
         endpoint = self._endpoint()  # now: once a signal came, Airflow can no longer be asked safely
         try:
-            return self._run(context, endpoint)
+            return self._run(context, endpoint, news)
         except (AirflowTaskTimeout, KeyboardInterrupt) as exc:  # they may come at any instant
             self._cancel_slot(context["ti"], endpoint, type(exc).__name__)
             raise
 
-    def _run(self, context: Any, endpoint: Endpoint) -> dict[str, Any]:
+    def _run(self, context: Any, endpoint: Endpoint, news: SimpleQueue[Any]) -> dict[str, Any]:
         from airflow_gangline.errors import as_airflow_errors
 
         with as_airflow_errors(), endpoint.connect() as client:
@@ -117,9 +118,9 @@ class GangOperator(BaseOperator):
             self._announce(context["ti"], client, ensured)
             if ensured.state.final:
                 return self._finish(context, client.observe(ensured.gang))
-        if self.deferrable and self._news.empty():
+        if self.deferrable and news.empty():
             self._defer(ensured)
-        return self._wait(context, endpoint, ensured)
+        return self._wait(context, endpoint, ensured, news)
 
     def execute_complete(self, context: Any, event: Mapping[str, Any]) -> dict[str, Any]:
         """Turn the end of the gang into the task's result, its outlets' events or its failure."""
@@ -173,14 +174,14 @@ class GangOperator(BaseOperator):
         self.defer(trigger=GangTrigger(ensured.gang, ensured.token, self.gangline_conn_id),
                    method_name="execute_complete", timeout=self.execution_timeout)
 
-    def _wait(self, context: Any, endpoint: Endpoint, ensured: Ensured) -> dict[str, Any]:
+    def _wait(self, context: Any, endpoint: Endpoint, ensured: Ensured,
+              news: SimpleQueue[Any]) -> dict[str, Any]:
         from airflow_gangline.follow import Follower
 
-        assert self._news is not None
-        follower = Follower(self._news, endpoint, ensured.gang, ensured.token, self.log.info)
+        follower = Follower(news, endpoint, ensured.gang, ensured.token, self.log.info)
         follower.start()
         try:
-            outcome = self._news.get()
+            outcome = news.get()
         finally:
             follower.stop()
         if outcome is _KILLED:
@@ -211,10 +212,15 @@ class GangOperator(BaseOperator):
 
     def _cancel_slot(self, ti: Any, endpoint: Endpoint, why: str) -> None:
         from airflow_gangline.translate import epoch_of, reason, slot_for
+        from gangline.model.errors import GanglineError
 
-        with endpoint.connect() as client:
-            cancelled = client.cancel_slot(slot_for(endpoint.deployment, ti), epoch_of(ti), reason(why))
-        self.log.info("%s: cancelled %s", why, ", ".join(cancelled) or "nothing, it had ended")
+        try:
+            with endpoint.connect() as client:
+                cancelled = client.cancel_slot(slot_for(endpoint.deployment, ti), epoch_of(ti), reason(why))
+        except GanglineError as exc:  # why the task ends must not be lost behind it
+            self.log.warning("the gang could not be cancelled and ends when its claim runs out: %s", exc)
+        else:
+            self.log.info("%s: cancelled %s", why, ", ".join(cancelled) or "nothing, it had ended")
 
     def _finish(self, context: Any, view: GangView) -> dict[str, Any]:
         from airflow_gangline.errors import failure_of

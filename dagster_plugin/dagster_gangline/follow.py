@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import dagster as dg
 from gangline.client import Client
@@ -88,7 +89,7 @@ def describe(view: GangView) -> str:
 def failure(view: GangView) -> dg.Failure:
     """The step failure of a gang that ended without success, with its evidence as metadata."""
     end = view.end
-    facts: dict[str, object] = {"gang": view.gang, "state": str(view.state), "attempts": len(view.attempts)}
+    facts: dict[str, Any] = {"gang": view.gang, "state": str(view.state), "attempts": len(view.attempts)}
     if end is not None:
         facts |= {"cause": str(end.cause), "rank": end.rank if end.rank is not None else "-", "node": end.node or "-"}
         if end.last_lines:

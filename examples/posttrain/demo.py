@@ -80,7 +80,7 @@ def run_both(client: gangline.Client, folder: Path, environ: Mapping[str, str], 
     runs = {name: _Run(folder / f"{name}.log", steps, environ) for name, steps in commands.items()}
     news = _News(console)
     try:
-        while any(run.goes_on() for run in runs.values()):
+        while any([run.goes_on() for run in runs.values()]):  # a list: each must be asked every time
             news.tell(client.list())
             time.sleep(LOOK_EVERY_S)
     except BaseException:

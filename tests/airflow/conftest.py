@@ -95,11 +95,14 @@ def _metadata() -> list[str]:
         distribution("gangline")
     except PackageNotFoundError:
         folder = HOME / "metadata"
-        written = folder / "gangline-0.dist-info"
+        written = folder / "gangline-source.dist-info"
         if not written.exists():
+            import gangline
+
             project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
             written.mkdir(parents=True)
-            (written / "METADATA").write_text("Metadata-Version: 2.1\nName: gangline\nVersion: 0\n")
+            (written / "METADATA").write_text(
+                f"Metadata-Version: 2.1\nName: gangline\nVersion: {gangline.__version__}\n")
             (written / "entry_points.txt").write_text("\n".join(
                 f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in found.items())
                 for group, found in project["entry-points"].items()))

@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 import httpx
 
 COMPONENTS = ("api-server", "dag-processor", "scheduler", "triggerer")
-READY_S = 120.0
+READY_S = 300.0  # seconds on an idle machine; the tests share theirs
 STOP_S = 5.0
-STATE_S = 90.0
+STATE_S = 240.0
 LOOK_AGAIN_S = 0.2
 
 T = TypeVar("T")

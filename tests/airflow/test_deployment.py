@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from conftest import DAGS, PLUGINS, child_environ
-from deployment import Deployment, running, wait_for
+from deployment import STATE_S, Deployment, running, wait_for
 
 from gangline.client import Client
 from gangline.model.gang import GangView
 from gangline.model.states import GangState
 
+pytestmark = pytest.mark.timeout(900)  # the first test also pays for starting everything
+
 DAG = "gangs"
+SYNC_DAG = "gangs_sync"
 TASK = "train"
 _SOURCE = '''
-    """One task whose gang holds its nodes until the test lets it go."""
+    """Tasks whose gang holds its nodes until the test lets it go."""
     from airflow.sdk import DAG, Asset
     from airflow_gangline.operators import GangOperator
     from gangs_work import hold
 
+    common = {"task_id": "train", "function": hold, "args": {"gate": "GATES/{{ run_id }}"}, "retries": 1,
+              "retry_delay": 0}
     with DAG("gangs", schedule=None):
-        GangOperator(task_id="train", function=hold, args={"gate": "GATES/{{ run_id }}"},
-                     outlets=[Asset(name="held", uri="gangline://held")], retries=1, retry_delay=0)
+        GangOperator(**common, outlets=[Asset(name="held", uri="gangline://held")])
+    with DAG("gangs_sync", schedule=None):
+        GangOperator(**common, deferrable=False)
 '''
 
 _WORK = '''
@@ -39,7 +47,7 @@ _WORK = '''
     def hold(gate: str) -> dict:
         info = gangline.cluster_info()
         pathlib.Path(f"{gate}.{info.attempt}.{info.rank}").touch()
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while not pathlib.Path(gate).exists():
             if time.monotonic() > deadline:
                 raise TimeoutError(gate)
@@ -62,28 +70,38 @@ def airflow(airflow_db: Path, gates: Path, client: Client) -> Iterator[Deploymen
     (DAGS / "gangs.py").write_text(textwrap.dedent(_SOURCE).replace("GATES", str(gates)))
     with running(airflow_db, child_environ()) as deployment:
         deployment.wait_dag(DAG)
+        deployment.wait_dag(SYNC_DAG)
         yield deployment
 
 
-def gangs_of(client: Client, run_id: str) -> list[GangView]:
+def gangs_of(client: Client, run_id: str, dag_id: str = DAG) -> list[GangView]:
     """The gangs of a run's task, oldest first."""
-    return client.list(slot_prefix=f"airflow:airflow/{DAG}/{run_id}/")[::-1]
+    return client.list(slot_prefix=f"airflow:airflow/{dag_id}/{run_id}/")[::-1]
 
 
-def wait_running(airflow: Deployment, client: Client, run_id: str, count: int = 1) -> GangView:
-    """The run's newest gang once there are `count`, it runs and the task is deferred."""
+def wait_running(airflow: Deployment, client: Client, run_id: str, *, count: int = 1,
+                 dag_id: str = DAG) -> GangView:
+    """The run's newest gang once there are `count`, it runs and the task waits for it as its DAG says."""
+    waiting = "deferred" if dag_id == DAG else "running"
+
     def look() -> GangView | None:
-        gangs = gangs_of(client, run_id)
-        done = len(gangs) == count and gangs[-1].state is GangState.RUNNING
-        return gangs[-1] if done and airflow.task(DAG, run_id, TASK)["state"] == "deferred" else None
+        gangs, state = gangs_of(client, run_id, dag_id), airflow.task(dag_id, run_id, TASK).get("state")
+        assert state not in ("failed", "success", "up_for_retry"), state
+        runs = len(gangs) == count and gangs[-1].state is GangState.RUNNING
+        return gangs[-1] if runs and state == waiting else None
 
-    return wait_for(look, 90, lambda: f"task {airflow.task(DAG, run_id, TASK).get('state')}, gangs "
-                                      f"{[(g.gang, g.state, g.end) for g in gangs_of(client, run_id)]}")
+    return wait_for(look, STATE_S, lambda: f"{airflow.task(dag_id, run_id, TASK).get('state')}, "
+                                           f"{[(g.state, g.wait) for g in gangs_of(client, run_id, dag_id)]}")
 
 
 def wait_ended(client: Client, gang: str) -> GangView:
-    return wait_for(lambda: view if (view := client.observe(gang)).state.final else None, 30,
+    return wait_for(lambda: view if (view := client.observe(gang)).state.final else None, STATE_S,
                     lambda: f"{gang} is {client.observe(gang).state}")
+
+
+def owners_of(client: Client, gang: str) -> int:
+    """How many tries of the task have acted for the gang."""
+    return 1 + sum(event.kind == "owner.changed" for event in client.events(gang).events)
 
 
 def test_success_with_a_link_a_result_and_an_asset_event(airflow: Deployment, client: Client,
@@ -100,26 +118,24 @@ def test_success_with_a_link_a_result_and_an_asset_event(airflow: Deployment, cl
     assert (event["extra"]["gang"], event["extra"]["step"]) == (gang.gang, 7)
 
 
-def test_a_killed_triggerer_costs_nothing(airflow: Deployment, client: Client, gates: Path) -> None:
-    airflow.run(DAG, "triggerer")
-    gang = wait_running(airflow, client, "triggerer")
-    airflow.kill("triggerer")
-    airflow.start("triggerer")
-    (gates / "triggerer").touch()
-    airflow.wait_state(DAG, "triggerer", TASK, "success")
-    (only,) = gangs_of(client, "triggerer")
-    assert (only.gang, only.state, len(only.attempts)) == (gang.gang, GangState.SUCCEEDED, 1)
-
-
-def test_a_mark_cancels_even_when_no_triggerer_lives(airflow: Deployment, client: Client) -> None:
+def test_a_dead_triggerer_loses_nothing_and_hides_nothing(airflow: Deployment, client: Client,
+                                                          gates: Path) -> None:
+    airflow.run(DAG, "survives")
+    survives = wait_running(airflow, client, "survives")
     airflow.kill("triggerer")
     try:
+        (gates / "survives").touch()
+        assert wait_ended(client, survives.gang).state is GangState.SUCCEEDED
         airflow.run(DAG, "unwatched")
-        gang = wait_running(airflow, client, "unwatched")
-        airflow.mark(DAG, "unwatched", TASK, "failed")
-        assert wait_ended(client, gang.gang).state is GangState.CANCELLED
+        unwatched = wait_running(airflow, client, "unwatched")
+        airflow.mark(DAG, "unwatched", TASK, "failed")  # nobody but the API server can hear of this now
+        assert wait_ended(client, unwatched.gang).state is GangState.CANCELLED
     finally:
         airflow.start("triggerer")
+    airflow.wait_state(DAG, "survives", TASK, "success")
+    (only,) = gangs_of(client, "survives")
+    assert (only.gang, len(only.attempts)) == (survives.gang, 1)
+    assert owners_of(client, survives.gang) == 1
 
 
 @pytest.mark.parametrize("state", ["failed", "success"])
@@ -142,3 +158,25 @@ def test_clearing_a_deferred_task_starts_anew(airflow: Deployment, client: Clien
     airflow.wait_state(DAG, "cleared", TASK, "success")
     states = [(view.gang, view.state) for view in gangs_of(client, "cleared")]
     assert states == [(first.gang, GangState.CANCELLED), (second.gang, GangState.SUCCEEDED)]
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
+def test_a_worker_that_dies_leaves_the_gang_to_the_retry(airflow: Deployment, client: Client, gates: Path,
+                                                         signum: signal.Signals) -> None:
+    run_id = f"worker-{signum.name}"
+    airflow.run(SYNC_DAG, run_id)
+    gang = wait_running(airflow, client, run_id, dag_id=SYNC_DAG)
+    os.kill(airflow.task(SYNC_DAG, run_id, TASK)["pid"], signum)
+    wait_for(lambda: owners_of(client, gang.gang) == 2, STATE_S, lambda: "no retry took the gang over")
+    (gates / run_id).touch()
+    airflow.wait_state(SYNC_DAG, run_id, TASK, "success")
+    (only,) = gangs_of(client, run_id, SYNC_DAG)
+    assert (only.gang, len(only.attempts)) == (gang.gang, 1)
+
+
+def test_marking_a_waiting_task_cancels_its_gang(airflow: Deployment, client: Client) -> None:
+    airflow.run(SYNC_DAG, "marked")
+    gang = wait_running(airflow, client, "marked", dag_id=SYNC_DAG)
+    airflow.mark(SYNC_DAG, "marked", TASK, "failed")
+    assert wait_ended(client, gang.gang).state is GangState.CANCELLED
+    assert len(gangs_of(client, "marked", SYNC_DAG)) == 1

@@ -44,8 +44,8 @@ from gangline.server.stopping import leave_when_idle
 from gangline.service import fleet as fleet_service
 from gangline.store import Store
 
-FLEET = Fleet.parse({"pools": [{"name": "p", "gpu": "H100:8", "min": 2, "emulated": True,
-                                "price_per_gpu_hour": "2.50"}]})
+FLEET = Fleet.parse({"pools": [{"name": "p", "gpu": "H100:8", "min": 2, "max": 4, "boot": "1h",
+                                "emulated": True, "price_per_gpu_hour": "2.50"}]})
 
 
 class Running:
@@ -241,13 +241,15 @@ def play_node() -> Iterator[Callable[..., PlayedNode]]:
 
 @pytest.fixture
 def waiting_gang(submission: Callable[..., Submission]) -> Callable[..., tuple[Ensured, int]]:
-    """A gang too big for the fleet, once the plan has said so, and the cursor after that."""
+    """A gang that waits for nodes to boot, once the plan has said so, and the cursor after that."""
     def make(client: Client, slot: str = "dep/run/step", **spec: Any) -> tuple[Ensured, int]:
         ensured = client.ensure(submission(slot, size=3, **spec))
-        cursor = 0
-        while client.observe(ensured.gang).wait is None:
-            cursor = client.events(ensured.gang, cursor, 20).cursor
-        return ensured, client.events(ensured.gang, cursor).cursor
+        cursor, wait_s = 0, 20.0
+        while (page := client.events(ensured.gang, cursor, wait_s)).events:
+            cursor = page.cursor
+            if client.observe(ensured.gang).wait is not None:
+                wait_s = 0.5  # the passes that follow may word it anew while nodes are being asked for
+        return ensured, cursor
 
     return make
 

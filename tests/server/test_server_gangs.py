@@ -12,7 +12,7 @@ from gangline.model.errors import Conflict, NotFound, Rejected, Superseded
 from gangline.model.orders import OrderPhase, Ready
 from gangline.model.states import GangState
 
-TOO_MANY = 3  # nodes: the fleet has two, so a gang that asks for them waits
+TOO_MANY = 3  # nodes: the fleet has two, so a gang that asks for three waits an hour for one to boot
 
 
 def test_a_gang_is_ensured_once_and_seen_by_everyone(client: Client, submission: Callable[..., Any]) -> None:
@@ -164,9 +164,9 @@ def test_a_drained_node_says_by_whom(client: Client) -> None:
 def test_the_status_tells_what_goes_on(server: Any, client: Client, play_node: Callable[..., Any],
                                        submission: Callable[..., Any]) -> None:
     node = play_node(server)
-    client.ensure(submission("other", size=TOO_MANY))
     ensured = client.ensure(submission())
     order = node.bring_to_run()
+    client.ensure(submission("other", size=TOO_MANY))
     cursor = client.watch(ensured.gang, ensured.token).cursor
     waiting = threading.Thread(target=client.events, args=(ensured.gang, cursor, 50))
     waiting.start()
@@ -174,7 +174,7 @@ def test_the_status_tells_what_goes_on(server: Any, client: Client, play_node: C
         pass
     assert (status.active_gangs, status.queued_gangs, status.watchers) == (2, 1, 1)
     assert (status.url, status.home) == (server.url, str(server.home))
-    assert [node.node for node in status.nodes] == ["p-1", "p-2"]
+    assert [node.node for node in status.nodes][:2] == ["p-1", "p-2"]
     node.finish(order)
     waiting.join(20)
     assert client.status().active_gangs == 1

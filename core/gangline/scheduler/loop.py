@@ -41,7 +41,7 @@ class Loop:
     engines: Mapping[str, Engine]
     volumes_root: Path
     now_ms: Callable[[], int]
-    policy: Policy = Policy()
+    policy: Policy = field(default_factory=Policy)
     _wake: threading.Event = field(init=False, default_factory=threading.Event)
     _stopping: bool = field(init=False, default=False)
     _planned: int = field(init=False, default=-1)  # the store's version that the last plan was for
@@ -72,7 +72,7 @@ class Loop:
     def shutdown_nodes(self) -> None:
         """End every supervisor with everything it runs. Call after `stop`."""
         for name, engine in self.engines.items():
-            engine.release([node for node in views.nodes(self.store) if node.engine == name])
+            engine.shutdown([node for node in views.nodes(self.store) if node.engine == name])
 
     def pass_once(self) -> int | None:
         """One whole pass; returns the next instant (ms) at which something is due, if any."""
