@@ -78,7 +78,8 @@ class _Commands(click.Group):
         return super().get_command(ctx, cmd_name)
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=_Commands,
+             context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(gangline.__version__, prog_name="gangline")
 def cli() -> None:
     """Many GPU nodes at once, from a pipeline step or from here.
