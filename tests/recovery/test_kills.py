@@ -6,9 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
-from conftest import World, dead
+from fleet_world import SUPPORT, World, dead
 
 from gangline.model.gang import GangView
 from gangline.model.states import Cause, GangState
@@ -74,13 +73,13 @@ def test_a_killed_server_is_restarted_and_takes_the_running_gang_over(world: Wor
 PIPELINE = """
 import sys
 from pathlib import Path
-import gangline, recovery_work
+import gangline, gang_work
 from gangline.client.submission import Origin, prepare, submit
 from gangline.client.run import Run
 home, marks = map(Path, sys.argv[1:])
 target = gangline.clustered(name="train", size=2, gpu="H100:8", ranks_per_node=2, volumes={"/ckpt": "ckpt"})
 with gangline.connect(home=home) as client:
-    step = prepare(target(recovery_work.train), {"marks": str(marks), "steps": 60},
+    step = prepare(target(gang_work.train), {"marks": str(marks), "steps": 60},
                    origin=Origin(slot="test:pipeline", home=home))
     ensured = submit(client, [step])[0]
     print(ensured.gang, ensured.created, flush=True)
@@ -91,7 +90,7 @@ with gangline.connect(home=home) as client:
 def test_a_killed_pipeline_process_finds_its_gang_again(world: World) -> None:
     def begin() -> subprocess.Popen[str]:
         return subprocess.Popen([sys.executable, "-c", PIPELINE, str(world.home), str(world.marks)],
-                                stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent)
+                                stdout=subprocess.PIPE, text=True, cwd=SUPPORT)
 
     with begin() as first:
         assert first.stdout is not None
