@@ -6,10 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import dagster as dg
 import pytest
 from fleet_world import SUPPORT, World, dead
 
+import dagster as dg
 from gangline.model.states import GangState
 
 
@@ -109,7 +109,6 @@ def run_in_process_of_its_own(world: World, how: signal.Signals, before=lambda: 
 
 
 def re_execute_from_failure(instance: dg.DagsterInstance, run: dg.DagsterRun) -> dg.JobExecutionResult:
-    import dagster_job
 
     job = dg.reconstructable(training)
     options = dg.ReexecutionOptions.from_failure(run.run_id, instance)

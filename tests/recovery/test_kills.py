@@ -38,7 +38,8 @@ def test_a_killed_rank_takes_its_gang_down_and_the_next_attempt_resumes(world: W
     last = max((v for v in world.client.volume("ckpt").versions if v.attempt == 1), key=lambda v: v.version)
     assert [resume.version for resume in view.attempts[1].resume] == [last.version]
     assert view.ranks[0].result["resumed_at"] == last.step
-    assert [n.node for n in view.attempts[0].nodes] == [n.node for n in view.attempts[1].nodes], "healthy nodes are kept"
+    first_nodes, then = ([n.node for n in attempt.nodes] for attempt in view.attempts)
+    assert first_nodes == then, "healthy nodes are kept"
 
 
 def test_a_killed_supervisor_takes_its_ranks_and_their_orphans_along(world: World) -> None:

@@ -2,11 +2,11 @@
 
 import os
 
-import dagster as dg
 import gang_work
-from dagster_gangline import GanglineResource
 
+import dagster as dg
 import gangline
+from dagster_gangline import GanglineResource
 
 train = gangline.clustered(size=2, gpu="H100:8", ranks_per_node=2, grace="2s",
                            volumes={"/ckpt": "ckpt"})(gang_work.train)
