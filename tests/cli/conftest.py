@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 import gangline.model
-from gangline.cli import commands  # noqa: F401 - registers every command
 from gangline.cli.app import run_cli
 
 SOURCE_ROOT = str(Path(gangline.model.__file__).parents[2])

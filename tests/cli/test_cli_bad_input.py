@@ -219,6 +219,10 @@ def test_help_shows_examples_and_needs_nothing(gl: Run) -> None:
         status, out, err = gl(*argv)
         assert (status, err) == (0, "")
         assert "Example" in out
+    listed = gl("--help")[1].partition("Commands:")[2].split("\n  ")[1:]
+    assert len(listed) == 15
+    for line in listed:
+        assert len(line.split()) > 2, f"no help: {line}"
     assert gl("--version")[1].startswith("gangline, version ")
 
 
