@@ -45,7 +45,7 @@ contracts: $(READY)
 check: lint types contracts test  ## Lint, types, import contracts and tests: what a change must pass
 
 bench: $(READY)  ## Print the speed table: ratios within one run, medians of interleaved runs
-	@$(BIN)/python -m tests.bench
+	@$(BIN)/python tests/bench
 
 clean:  ## Remove .venv and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .demo

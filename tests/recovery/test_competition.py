@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
-from conftest import World
+from fleet_world import SUPPORT, World
 
 from gangline.model.states import GangState
 
 SUBMIT = """
 import sys
 from pathlib import Path
-import gangline, recovery_work
+import gangline, gang_work
 from gangline.client.submission import Origin, prepare, submit
 home, marks, slot = sys.argv[1:]
-target = gangline.clustered(name="hold", size=4, gpu="H100:8", ranks_per_node=1)(recovery_work.hold)
+target = gangline.clustered(name="hold", size=4, gpu="H100:8", ranks_per_node=1)(gang_work.hold)
 with gangline.connect(home=home) as client:
     print(submit(client, [prepare(target, {"marks": marks}, origin=Origin(slot=slot, home=Path(home)))])[0].gang)
 """
@@ -24,7 +23,7 @@ with gangline.connect(home=home) as client:
 
 def test_one_runs_and_the_other_waits_naming_its_holder(world: World) -> None:
     processes = [subprocess.Popen([sys.executable, "-c", SUBMIT, str(world.home), str(world.marks), slot],
-                                  stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent)
+                                  stdout=subprocess.PIPE, text=True, cwd=SUPPORT)
                  for slot in ("test:left", "test:right")]
     gangs = [process.communicate(timeout=90)[0].strip() for process in processes]
 

@@ -6,9 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
-from conftest import World, dead
+from fleet_world import SUPPORT, World, dead
 
 from gangline.model.gang import GangView
 from gangline.model.states import Cause, GangState
@@ -39,7 +38,8 @@ def test_a_killed_rank_takes_its_gang_down_and_the_next_attempt_resumes(world: W
     last = max((v for v in world.client.volume("ckpt").versions if v.attempt == 1), key=lambda v: v.version)
     assert [resume.version for resume in view.attempts[1].resume] == [last.version]
     assert view.ranks[0].result["resumed_at"] == last.step
-    assert [n.node for n in view.attempts[0].nodes] == [n.node for n in view.attempts[1].nodes], "healthy nodes are kept"
+    first_nodes, then = ([n.node for n in attempt.nodes] for attempt in view.attempts)
+    assert first_nodes == then, "healthy nodes are kept"
 
 
 def test_a_killed_supervisor_takes_its_ranks_and_their_orphans_along(world: World) -> None:
@@ -74,13 +74,13 @@ def test_a_killed_server_is_restarted_and_takes_the_running_gang_over(world: Wor
 PIPELINE = """
 import sys
 from pathlib import Path
-import gangline, recovery_work
+import gangline, gang_work
 from gangline.client.submission import Origin, prepare, submit
 from gangline.client.run import Run
 home, marks = map(Path, sys.argv[1:])
 target = gangline.clustered(name="train", size=2, gpu="H100:8", ranks_per_node=2, volumes={"/ckpt": "ckpt"})
 with gangline.connect(home=home) as client:
-    step = prepare(target(recovery_work.train), {"marks": str(marks), "steps": 60},
+    step = prepare(target(gang_work.train), {"marks": str(marks), "steps": 60},
                    origin=Origin(slot="test:pipeline", home=home))
     ensured = submit(client, [step])[0]
     print(ensured.gang, ensured.created, flush=True)
@@ -91,7 +91,7 @@ with gangline.connect(home=home) as client:
 def test_a_killed_pipeline_process_finds_its_gang_again(world: World) -> None:
     def begin() -> subprocess.Popen[str]:
         return subprocess.Popen([sys.executable, "-c", PIPELINE, str(world.home), str(world.marks)],
-                                stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent)
+                                stdout=subprocess.PIPE, text=True, cwd=SUPPORT)
 
     with begin() as first:
         assert first.stdout is not None

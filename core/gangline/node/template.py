@@ -148,12 +148,13 @@ class Template:
                 for proc in (child, *descendants(child.pid, table))]
 
 
-def connect(path: Path, *, patience_s: float = 10.0, on_start: Callable[[int], None] = lambda pid: None,
+def connect(path: Path, *, patience_s: float = 2.0, on_start: Callable[[int], None] = lambda pid: None,
             ) -> socket.socket:
     """A connection to the machine's template, which is started when none runs; OSError when it cannot be.
 
     Whoever holds the lock beside the socket is the template, or hands socket and lock to one it starts: so
-    there is one at most, and a request waits in its queue while it still imports.
+    there is one at most, and a request waits in its queue while it still imports. The socket is there
+    within moments of the lock, so `patience_s` is short.
     """
     deadline = time.monotonic() + patience_s
     while True:
@@ -234,8 +235,8 @@ def main() -> None:
         sys.exit(f"gangline: the preloaded modules started {threads - 1} threads; ranks start cold")
     gc.collect()
     gc.freeze()  # forks share these pages as long as the collector does not touch them
+    # The socket's file stays: whoever starts the next template replaces it, and by now it may be theirs.
     Template(listener).serve()
-    asked.socket.unlink(missing_ok=True)
 
 
 def _preload(names: str) -> None:

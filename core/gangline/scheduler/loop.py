@@ -139,7 +139,7 @@ class Loop:
         except GanglineError as exc:
             _log.error("pass failed: %s", exc)
             return ERROR_PAUSE_S
-        except Exception:
+        except Exception:  # noqa: BLE001 - a fault in one pass must not end the loop
             _log.exception("pass failed")
             return ERROR_PAUSE_S
         if due_ms is None:

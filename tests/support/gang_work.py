@@ -13,6 +13,8 @@ import gangline
 def train(marks: str, steps: int = 60, save_every: int = 10, step_s: float = 0.05,
           child: bool = False) -> dict[str, Any]:
     """Count to `steps`, committing every `save_every`; leaves this rank's pids in the folder `marks`."""
+    if steps < 0:
+        raise ValueError(f"cannot count to {steps}")
     info = gangline.cluster_info()
     mark(marks, info.attempt, info.rank, os.getpid())
     if child:
