@@ -16,8 +16,12 @@ DEFAULT_DEPLOYMENT = "airflow"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Where a connection leads, resolved once: clients can be made from it in any thread."""
+    """Where a connection leads, resolved once: clients can be made from it in any thread.
 
+    `conn_id` is None when there is no connection, and everything else is default.
+    """
+
+    conn_id: str | None = None
     url: str | None = None
     token: str | None = field(default=None, repr=False)
     home: str | None = None
@@ -96,7 +100,7 @@ def endpoint_of(connection: Any) -> Endpoint:
     """The endpoint in an Airflow connection; ValueError when its extra is not an object."""
     extra = connection.extra_dejson or {}
     return Endpoint(
-        url=_url_of(connection), token=connection.password or None, home=extra.get("home") or None,
+        conn_id=connection.conn_id, url=_url_of(connection), token=connection.password or None, home=extra.get("home") or None,
         tenant=extra.get("tenant") or None, deployment=extra.get("deployment") or DEFAULT_DEPLOYMENT)
 
 

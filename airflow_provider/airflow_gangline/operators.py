@@ -119,7 +119,7 @@ class GangOperator(BaseOperator):
             if ensured.state.final:
                 return self._finish(context, client.observe(ensured.gang))
         if self.deferrable and news.empty():
-            self._defer(ensured)
+            self._defer(endpoint, ensured)
         return self._wait(context, endpoint, ensured, news)
 
     def execute_complete(self, context: Any, event: Mapping[str, Any]) -> dict[str, Any]:
@@ -168,10 +168,10 @@ class GangOperator(BaseOperator):
         ti.xcom_push(key=GANG_KEY, value=ensured.gang)
         ti.xcom_push(key=LINK_KEY, value=link_to(client.address.url, ensured.gang))
 
-    def _defer(self, ensured: Ensured) -> NoReturn:
+    def _defer(self, endpoint: Endpoint, ensured: Ensured) -> NoReturn:
         from airflow_gangline.triggers import GangTrigger
 
-        self.defer(trigger=GangTrigger(ensured.gang, ensured.token, self.gangline_conn_id),
+        self.defer(trigger=GangTrigger(ensured.gang, ensured.token, endpoint.conn_id),
                    method_name="execute_complete", timeout=self.execution_timeout)
 
     def _wait(self, context: Any, endpoint: Endpoint, ensured: Ensured,

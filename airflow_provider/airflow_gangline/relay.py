@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gangline.client.run import blame
 
 if TYPE_CHECKING:
-    from gangline.model.gang import AttemptView, GangView, Progress, Wait
+    from gangline.model.gang import AttemptView, GangView, Progress
 
 PROGRESS_EVERY_S = 10.0  # a line per report would flood the log of a task that runs for days
 MAX_NODES_NAMED = 8
@@ -31,9 +31,9 @@ class Relay:
         if view.state != self._state:
             self._state = view.state
             yield f"gang {view.gang} is {view.state}"
-        if view.wait is not None and (text := _wait_text(view.wait)) != self._wait:
-            self._wait = text
-            yield text
+        if view.wait is not None and view.wait.text != self._wait:
+            self._wait = view.wait.text
+            yield f"waiting: {view.wait.text}"
         yield from self._of_progress(view.progress, now_s)
 
     def _of_attempts(self, view: GangView) -> Iterator[str]:
@@ -52,11 +52,6 @@ class Relay:
         self._progress_ms = progress.at_ms
         self._progress_due_s = now_s + PROGRESS_EVERY_S
         yield _progress_text(progress)
-
-
-def _wait_text(wait: Wait) -> str:
-    holders = ", ".join(f"{h.name} ({h.slot or h.gang})" for h in wait.blocked_by)
-    return f"waiting: {wait.text}" + (f"; held by {holders}" if holders else "")
 
 
 def _placement_text(attempt: AttemptView) -> str:

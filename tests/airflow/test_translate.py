@@ -109,7 +109,7 @@ def attempt(number: int, **changes: Any) -> AttemptView:
 def test_news_is_said_once() -> None:
     relay = Relay()
     holder = Holder(gang="g-x", name="big", slot="airflow:a/d/r/t/-1", tenant="default")
-    busy = Wait(code="busy", text="2 nodes short", blocked_by=(holder,))
+    busy = Wait(code="busy", text="2 nodes short; held by big (airflow:a/d/r/t/-1)", blocked_by=(holder,))
     waiting = gang_view(state=GangState.QUEUED, wait=busy)
     assert list(relay.lines(waiting, 0.0)) == [
         "gang g-abc is queued", "waiting: 2 nodes short; held by big (airflow:a/d/r/t/-1)"]

@@ -21,15 +21,16 @@ def submit(client: Client, *command: str, slot: str = "") -> Ensured:
 
 
 def trigger_of(ensured: Ensured) -> GangTrigger:
-    return GangTrigger(ensured.gang, ensured.token, "gangline_default")
+    return GangTrigger(ensured.gang, ensured.token)
 
 
 async def fired(trigger: GangTrigger) -> list[dict[str, Any]]:
     return [event.payload async for event in trigger.run()]
 
 
-def test_it_can_be_made_again_from_what_is_stored() -> None:
-    trigger = GangTrigger("g-abc", "secret", "gangline_default")
+@pytest.mark.parametrize("conn_id", [None, "gangline_prod"])
+def test_it_can_be_made_again_from_what_is_stored(conn_id: str | None) -> None:
+    trigger = GangTrigger("g-abc", "secret", conn_id)
     path, kwargs = trigger.serialize()
     assert path == f"{GangTrigger.__module__}.{GangTrigger.__qualname__}"
     assert GangTrigger(**kwargs).serialize() == (path, kwargs)
@@ -49,7 +50,7 @@ def test_a_deposed_one_fires_as_superseded(client: Client) -> None:
 
 
 def test_a_gang_the_server_does_not_know_ends_the_wait(client: Client) -> None:
-    (event,) = asyncio.run(fired(GangTrigger("g-gone", "x", "gangline_default")))
+    (event,) = asyncio.run(fired(GangTrigger("g-gone", "x")))
     assert (event["state"], "g-gone" in event["text"]) == ("refused", True)
 
 
