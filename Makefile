@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 PYTEST = $(BIN)/python -m pytest
 # Airflow and Dagster both take over warnings, logging and signals: each suite has a process of its own.
-HOSTED = tests/dagster tests/airflow tests/pipeline
+HOSTED = tests/dagster tests/airflow
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slow check lint types contracts bench clean
