@@ -76,8 +76,7 @@ def describe(view: GangView) -> str:
     """One line: the gang's state, why it waits, where it runs or why it ended."""
     who = f"{view.name} ({view.gang})"
     if view.state is GangState.QUEUED and view.wait is not None:
-        holders = ", ".join(f"{h.name} [{h.slot}]" for h in view.wait.blocked_by)
-        return f"{who} waits: {view.wait.text}" + (f"; held by {holders}" if holders else "")
+        return f"{who} waits: {view.wait.text}"
     if view.state.final:
         took_s = ((view.ended_ms or view.changed_ms) - view.submitted_ms) / 1000
         why = f": {view.end.text}" if view.end is not None and view.state is not GangState.SUCCEEDED else ""

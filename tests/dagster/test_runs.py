@@ -10,6 +10,7 @@ import pytest
 from fleet_world import SUPPORT, World, dead
 
 import dagster as dg
+from dagster_gangline.slot import IS_RESUME_TAG
 from gangline.model.states import GangState
 
 
@@ -62,6 +63,13 @@ def test_a_killed_run_that_is_re_executed_from_failure_finds_its_gang(
     assert len(world.client.observe(gang).attempts) == 1
 
 
+def test_a_run_of_all_steps_is_new_work(world: World, instance: dg.DagsterInstance) -> None:
+    first = dg.execute_job(dg.reconstructable(training), instance)
+    options = dg.ReexecutionOptions(first.run_id)
+    dg.execute_job(dg.reconstructable(training), instance, reexecution_options=options)
+    assert len({view.slot for view in world.client.list()}) == 2
+
+
 def test_a_drained_run_leaves_its_gang_running(world: World, instance: dg.DagsterInstance) -> None:
     gang = run_in_process_of_its_own(world, signal.SIGTERM)
     view = world.until_final(gang)
@@ -109,10 +117,9 @@ def run_in_process_of_its_own(world: World, how: signal.Signals, before=lambda: 
 
 
 def re_execute_from_failure(instance: dg.DagsterInstance, run: dg.DagsterRun) -> dg.JobExecutionResult:
-
-    job = dg.reconstructable(training)
-    options = dg.ReexecutionOptions.from_failure(run.run_id, instance)
-    return dg.execute_job(job, instance, reexecution_options=options)
+    """Re-execution from failure here, with the tag that the webserver and the daemon give it."""
+    return dg.execute_job(dg.reconstructable(training), instance, tags={IS_RESUME_TAG: "true"},
+                          reexecution_options=dg.ReexecutionOptions.from_failure(run.run_id, instance))
 
 
 def training() -> dg.JobDefinition:
