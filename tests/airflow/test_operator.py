@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
@@ -79,6 +80,18 @@ def test_it_defers_to_a_trigger_that_owns_the_gang(client: Client) -> None:
     assert ti.xcoms["gang"] == view.gang
     assert ti.xcoms["gangline_link"] == f"gangline show {view.gang}"
     assert client.watch(view.gang, caught.value.trigger.token, 0, 0).view.gang == view.gang
+
+
+def test_a_connection_names_the_deployment_and_goes_along_by_name(client: Client,
+                                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_STAGING", json.dumps(
+        {"conn_type": "gangline", "host": client.address.url, "extra": {"deployment": "staging", "tenant": "lab"}}))
+    ti = TaskInstance()
+    trigger = deferred(gang(gangline_conn_id="staging"), ti)
+    assert trigger.gangline_conn_id == "staging"
+    view = client.observe(trigger.gang)
+    assert (view.slot, view.tenant) == (ti.slot.replace("airflow:airflow/", "airflow:staging/"), "lab")
+    client.cancel(trigger.gang)
 
 
 def test_another_try_takes_the_gang_over_and_a_clear_starts_anew(client: Client) -> None:
