@@ -93,7 +93,8 @@ class Loop:
             # A planner fault must not move anything; every gang keeps its state for the next pass.
             _log.error("plan refused: %s", "; ".join(faults))
             return
-        loop_service.commit_plan(self.store, decided, now_ms=now_ms)
+        for gang, reason in loop_service.commit_plan(self.store, decided, now_ms=now_ms).refused:
+            _log.warning("%s was not placed after all: %s", gang, reason)
         for request in decided.capacity:
             names = fleet_service.provision(self.store, self.fleet.pool(request.pool), request.nodes,
                                             now_ms=self.now_ms())
