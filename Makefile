@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 PYTEST = $(BIN)/python -m pytest
 # Airflow and Dagster both take over warnings, logging and signals: each suite has a process of its own.
-HOSTED = tests/dagster tests/airflow tests/pipeline
+HOSTED = tests/dagster tests/airflow
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slow check lint types contracts bench clean
@@ -45,7 +45,7 @@ contracts: $(READY)
 check: lint types contracts test  ## Lint, types, import contracts and tests: what a change must pass
 
 bench: $(READY)  ## Print the speed table: ratios within one run, medians of interleaved runs
-	@$(BIN)/python -m tests.bench
+	@$(BIN)/python tests/bench
 
 clean:  ## Remove .venv and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .demo

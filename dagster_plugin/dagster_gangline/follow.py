@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import dagster as dg
 from gangline.client import Client
@@ -75,8 +76,7 @@ def describe(view: GangView) -> str:
     """One line: the gang's state, why it waits, where it runs or why it ended."""
     who = f"{view.name} ({view.gang})"
     if view.state is GangState.QUEUED and view.wait is not None:
-        holders = ", ".join(f"{h.name} [{h.slot}]" for h in view.wait.blocked_by)
-        return f"{who} waits: {view.wait.text}" + (f"; held by {holders}" if holders else "")
+        return f"{who} waits: {view.wait.text}"
     if view.state.final:
         took_s = ((view.ended_ms or view.changed_ms) - view.submitted_ms) / 1000
         why = f": {view.end.text}" if view.end is not None and view.state is not GangState.SUCCEEDED else ""
@@ -88,7 +88,7 @@ def describe(view: GangView) -> str:
 def failure(view: GangView) -> dg.Failure:
     """The step failure of a gang that ended without success, with its evidence as metadata."""
     end = view.end
-    facts: dict[str, object] = {"gang": view.gang, "state": str(view.state), "attempts": len(view.attempts)}
+    facts: dict[str, Any] = {"gang": view.gang, "state": str(view.state), "attempts": len(view.attempts)}
     if end is not None:
         facts |= {"cause": str(end.cause), "rank": end.rank if end.rank is not None else "-", "node": end.node or "-"}
         if end.last_lines:

@@ -45,7 +45,9 @@ class GangOutcome:
             facts["result"] = dg.MetadataValue.json(dict(view.result))
         return facts
 
-    def materialize_result(self, metadata: Mapping[str, Any] | None = None, **fields: Any) -> dg.MaterializeResult:
+    def materialize_result(
+        self, metadata: Mapping[str, Any] | None = None, **fields: Any
+    ) -> "dg.MaterializeResult[Any]":
         """The materialization of the asset; its data version is the committed version, when there is one."""
         if self.version is not None:
             fields.setdefault("data_version", dg.DataVersion(self.version.uri))

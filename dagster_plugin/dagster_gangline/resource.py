@@ -4,16 +4,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 import dagster as dg
+from dagster_gangline.follow import StepContext, failure, follow
+from dagster_gangline.outcome import GangOutcome
+from dagster_gangline.slot import step_slot
 from gangline.client import Client, connect
 from gangline.client.submission import Origin, Target, prepare_many, submit
 from gangline.model.gang import GangView, UsageRow
 from gangline.model.states import GangState
-from pydantic import Field
-
-from dagster_gangline.follow import StepContext, failure, follow
-from dagster_gangline.outcome import GangOutcome
-from dagster_gangline.slot import step_slot
 
 
 class GanglineResource(dg.ConfigurableResource):  # type: ignore[type-arg]

@@ -7,6 +7,7 @@ imports no torch.
 import datetime as dt
 
 from airflow.sdk import Asset, Metadata, dag, task
+
 from airflow_gangline.hooks import GanglineHook
 from airflow_gangline.operators import GangOperator
 from posttrain import corpus, recipe, steps

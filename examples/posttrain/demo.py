@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,7 +37,13 @@ def main() -> int:
     started_ms = int(time.time() * 1000)
     with gangline.connect() as client:
         console.rule("the base model, from plain Python")
+        setup = _commands("airflow", ["db", "migrate"], ["dags", "reserialize"])
+        getting_ready = _Run(folder / "airflow-setup.log", setup, environ)
+        getting_ready.start()
         base_model(client, SEED, console)
+        if not getting_ready.wait():
+            console.print(f"[red]Airflow could not be set up[/red]: see {getting_ready.log}")
+            return 1
         console.rule("the same pipeline from Dagster and from Airflow, at once, on one fleet")
         failed = run_both(client, folder, environ, console)
         if failed:
@@ -70,17 +77,16 @@ def prepare(folder: Path) -> dict[str, str]:
 
 def run_both(client: gangline.Client, folder: Path, environ: Mapping[str, str], console: Console) -> list[str]:
     """Run both pipelines to their ends, telling what happens; the names of those that failed."""
-    bin_folder = Path(sys.executable).parent
-    airflow, dagster = str(bin_folder / "airflow"), str(bin_folder / "dagster")
     commands = {
-        "dagster": [[dagster, "job", "execute", "-m", "posttrain.dagster_defs", "-j", "posttrain"]],
-        "airflow": [[airflow, "db", "migrate"], [airflow, "dags", "reserialize"],
-                    [airflow, "dags", "test", "posttrain"], [airflow, "dags", "test", "posttrain_promote"]],
+        "dagster": _commands("dagster", ["job", "execute", "-m", "posttrain.dagster_defs", "-j", "posttrain"]),
+        "airflow": _commands("airflow", ["dags", "test", "posttrain"], ["dags", "test", "posttrain_promote"]),
     }
-    runs = {name: _Run(folder / f"{name}.log", steps, environ) for name, steps in commands.items()}
+    runs = {name: _Run(folder / f"{name}.log", words, environ) for name, words in commands.items()}
     news = _News(console)
+    for run in runs.values():
+        run.start()
     try:
-        while any(run.goes_on() for run in runs.values()):
+        while any(run.goes_on for run in runs.values()):
             news.tell(client.list())
             time.sleep(LOOK_EVERY_S)
     except BaseException:
@@ -88,37 +94,51 @@ def run_both(client: gangline.Client, folder: Path, environ: Mapping[str, str], 
             run.interrupt()
         raise
     news.tell(client.list())
-    return [name for name, run in runs.items() if run.failed]
+    return [name for name, run in runs.items() if not run.wait()]
+
+
+def _commands(program: str, *each: list[str]) -> list[list[str]]:
+    """Command lines of a program of this environment."""
+    return [[str(Path(sys.executable).with_name(program)), *words] for words in each]
 
 
 class _Run:
-    """Commands of one orchestrator, one after the other, their output in a log file."""
+    """Commands of one orchestrator, one after the other in a thread, their output in a log file."""
 
     def __init__(self, log: Path, commands: list[list[str]], environ: Mapping[str, str]) -> None:
-        self.failed = False
-        self._log = log.open("wb")
-        self._left = list(commands)
+        self.log = log
+        self._commands = commands
         self._environ = {**os.environ, **environ}
         self._process: subprocess.Popen[bytes] | None = None
+        self._failed = False
+        self._thread = threading.Thread(target=self._run, name=log.stem, daemon=True)
 
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
     def goes_on(self) -> bool:
-        if self._process is not None:
-            status = self._process.poll()
-            if status is None:
-                return True
-            self._process = None
-            self.failed = status != 0
-        if self.failed or not self._left:
-            self._log.close()
-            return False
-        self._process = subprocess.Popen(self._left.pop(0), stdout=self._log, stderr=subprocess.STDOUT,
-                                         env=self._environ, cwd="/")
-        return True
+        return self._thread.is_alive()
+
+    def wait(self) -> bool:
+        """Whether all commands succeeded, once they are over."""
+        self._thread.join()
+        return not self._failed
 
     def interrupt(self) -> None:
+        self._failed = True
         if self._process is not None:
             self._process.terminate()
             self._process.wait()
+
+    def _run(self) -> None:
+        with self.log.open("wb") as output:
+            for command in self._commands:
+                self._process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT,
+                                                 env=self._environ, cwd="/")
+                if self._process.wait() != 0 or self._failed:
+                    self._failed = True
+                    return
 
 
 class _News:

@@ -27,8 +27,7 @@ def news(view: GangView) -> str:
     """One line about a gang that changes only when something worth telling did."""
     name = f"{host_of(view):8} {view.name:10} {view.spec.args.get('package', ''):12}"
     if view.state is GangState.QUEUED and view.wait is not None:
-        holders = ", ".join(f"{h.name} of {h.slot.partition(':')[0]}" for h in view.wait.blocked_by)
-        return f"{name} waits: {view.wait.text}" + (f" (held by {holders})" if holders else "")
+        return f"{name} waits: {view.wait.text}"
     where = f" on {', '.join(n.node for n in view.attempts[-1].nodes)}" if view.attempts else ""
     return f"{name} {view.state}{where}{_progress(view)}"
 

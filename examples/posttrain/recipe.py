@@ -30,10 +30,10 @@ class TrainConfig:
 
 MODEL = ModelConfig()
 PRETRAIN = TrainConfig(steps=600, sequences=8, learning_rate=4e-3)
-FINETUNE = TrainConfig(steps=160, sequences=16, learning_rate=5e-3)
+FINETUNE = TrainConfig(steps=120, sequences=16, learning_rate=1e-2)
 ADAPTER_RANK = 8
-SAVE_EVERY_STEPS = 40
-EVALUATE_WINDOWS = 256  # of MODEL.context bytes each: 32 KiB of every package
+SAVE_EVERY_STEPS = 30
+EVALUATE_WINDOWS = 128  # of MODEL.context bytes each: 16 KiB of every package
 
 _CODE_OF_BASE = ("batches.py", "corpus.py", "model.py", "pretrain.py", "training.py")
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,16 @@ def test_installed_functions_send_nothing(tmp_path: Path) -> None:
     made = prepare("json:dumps", {"obj": 1}, origin=Origin(home=tmp_path / "home"))
     assert (made.submission.snapshot, made.archive) == (None, None)
     assert not (tmp_path / "home").exists()
+
+
+def test_a_home_inside_the_project_does_not_travel(project: Path) -> None:
+    home = project / ".state"
+    (home / "volumes").mkdir(parents=True)
+    (home / "volumes" / "big").write_text("x")
+    made = prepare("other:evaluate", origin=Origin(search=(project,), home=home))
+    assert made.archive is not None
+    with tarfile.open(made.archive) as tar:
+        assert tar.getnames() == ["lib/apart.py", "other.py", "train.py"]
 
 
 def test_who_has_to_watch(origin: Origin, project: Path, tmp_path: Path) -> None:

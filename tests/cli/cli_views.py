@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
+import gangline.model
 from gangline.model.gang import (
     AttemptView,
     End,
@@ -20,6 +22,7 @@ from gangline.model.gang import (
 from gangline.model.spec import GangSpec
 from gangline.model.states import Cause, GangState
 
+SOURCE_ROOT = str(Path(gangline.model.__file__).parents[2])  # absolute, for programs that run elsewhere
 T0 = 1_700_000_000_000
 HOUR_MS = 3_600_000
 

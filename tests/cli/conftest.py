@@ -9,12 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from cli_views import SOURCE_ROOT
 
-import gangline.model
-from gangline.cli import commands  # noqa: F401 - registers every command
 from gangline.cli.app import run_cli
-
-SOURCE_ROOT = str(Path(gangline.model.__file__).parents[2])
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -77,6 +78,29 @@ def test_run(gl: Run, argv: list[str], said: str) -> None:
 def test_spec_files(gl: Run, project: Path, text: str, said: str) -> None:
     (project / "spec.yaml").write_text(text)
     assert said in refused(gl("submit", "spec.yaml"))
+
+
+def test_the_file_is_named_with_the_field(gl: Run, project: Path) -> None:
+    (project / "spec.yaml").write_text("command: [x]\nsise: 2\n")
+    assert refused(gl("run", "spec.yaml")) == \
+        "spec.yaml: sise: unknown field (remove it or check its spelling)"
+
+
+def test_plan_on_files(gl: Run, project: Path) -> None:
+    (project / "fleet.yaml").write_text("pools: [{name: p, gpu: 'H100:8', fabric: f, min: 2, max: 2}]\n")
+    (project / "gangs.yaml").write_text("- {name: a, size: 2, gpu: H100:8, command: [x]}\n"
+                                        "- {name: b, size: 1, gpu: H100:8, command: [x], timeout: 1h}\n")
+    argv = ("plan", "--fleet", "fleet.yaml", "--gangs", "gangs.yaml")
+    status, out, _ = gl(*argv, "--json")
+    planned = json.loads(out)
+    assert status == 0
+    assert [p["gang"] for p in planned["placements"]] == ["a"]
+    assert [w["gang"] for w in planned["waiting"]] == ["b"]
+    assert "starts now" in gl(*argv)[1]
+    (project / "gangs.yaml").write_text("name: a\n")
+    assert "holds no list of gangs" in refused(gl(*argv))
+    (project / "gangs.yaml").write_text("- {name: a, sise: 2, command: [x]}\n")
+    assert "gangs[0].sise: unknown field" in refused(gl(*argv))
 
 
 def test_a_huge_or_binary_file_is_refused(project: Path) -> None:
@@ -195,6 +219,10 @@ def test_help_shows_examples_and_needs_nothing(gl: Run) -> None:
         status, out, err = gl(*argv)
         assert (status, err) == (0, "")
         assert "Example" in out
+    listed = gl("--help")[1].partition("Commands:")[2].split("\n  ")[1:]
+    assert len(listed) == 15
+    for line in listed:
+        assert len(line.split()) > 2, f"no help: {line}"
     assert gl("--version")[1].startswith("gangline, version ")
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import SOURCE_ROOT
+from cli_views import SOURCE_ROOT
 
 import gangline
 from gangline.client import Client, connect
@@ -184,13 +184,14 @@ def test_a_second_ctrl_c_leaves_at_once(program: Start, client: Client, place: P
     process.send_signal(signal.SIGINT)
     assert process.stderr is not None
     said = ""
-    while "leaves at once" not in said:
+    while "stopping: Ctrl-C" not in said:
         said += process.stderr.readline()
+    assert "Ctrl-C again leaves at once" in said
     process.send_signal(signal.SIGINT)
     status, _, err = finish(process)
     assert status == 130
     gang = gang_of(said)
-    assert f"make sure with: gangline cancel {gang}" in err
+    assert f"left; {gang} is stopping. Make sure with: gangline cancel {gang}" in err
     assert ended(client, gang).state is GangState.CANCELLED
 
 

@@ -119,6 +119,11 @@ def test_every_change_is_said_once() -> None:
         "the ranks are done, committing"]
 
 
+def test_a_terminal_is_not_told_twice_why_it_waits() -> None:
+    assert changes(gang(S.QUEUED), gang(S.QUEUED, wait=waiting()), waits=False) == []
+    assert changes(None, gang(S.QUEUED, wait=waiting()), waits=False) == ["queued"]
+
+
 def test_the_line_in_place() -> None:
     assert status_line(gang(S.QUEUED, wait=waiting()), T0 + 90_000).plain == \
         "sft queued 1m30s  needs 2 x H100:8; 1 of 2 is free; expected in 1m00s"

@@ -1,159 +1,15 @@
-"""Real supervisors against a scripted server; every test must leave no process behind."""
+"""Labs of several kinds; see `node_lab`."""
 
 from __future__ import annotations
 
-import hashlib
-import io
-import json
-import os
-import signal
-import socket
-import subprocess
-import sys
-import tarfile
+import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
-from scripted import Script, until
+from node_lab import Lab, end_template, open_lab
 
-from gangline.model.gang import NodeShare
-from gangline.model.orders import Order, OrderPhase, RankOrder, Task
-from gangline.node import proc, sweep, template
-
-CORE = str(Path(template.__file__).parents[2])
-
-
-@dataclass
-class Supervisor:
-    """One started `python -m gangline.node`."""
-
-    name: str
-    process: subprocess.Popen[bytes]
-    log: Path
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def terminate(self) -> int:
-        self.process.terminate()
-        return self.process.wait(30)
-
-    def keepers(self, home: Path) -> list[int]:
-        """Pids of the keepers of this node's trees: they hold a marker and are named so."""
-        markers = {str(path) for path in sweep._tree_dir(home, self.name).glob("*.tree")}
-        return [one.pid for one in proc.living()
-                if one.name == "gangline-keeper" and sweep._holds(one.pid, markers)]
-
-
-@dataclass
-class Lab:
-    """A home, a server, and the supervisors started in it."""
-
-    home: Path
-    script: Script
-    template: Path | None
-    bytecode: Path
-    started: list[Supervisor] = field(default_factory=list)
-    port: int = 0
-
-    @property
-    def warm(self) -> bool:
-        return self.template is not None
-
-    def supervisor(self, name: str = "n1", **env: str) -> Supervisor:
-        log = self.home / f"{name}.log"
-        command = [sys.executable, "-m", "gangline.node", "--server", self.script.url, "--node", name,
-                   "--home", str(self.home), "--address", f"127.0.1.{len(self.started) + 1}",
-                   "--warm-template", str(self.template or "")]
-        clean = {name: value for name, value in os.environ.items()
-                 if not name.startswith("GANGLINE_") and name != "PYTHONDONTWRITEBYTECODE"}
-        clean |= {"PYTHONPATH": CORE, "PYTHONPYCACHEPREFIX": str(self.bytecode), "GANGLINE_PRELOAD": ""}
-        with log.open("ab") as output:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                                       env={**clean, **env})
-        one = Supervisor(name, process, log)
-        self.started.append(one)
-        return one
-
-    def snapshot(self, **files: str) -> str:
-        """Upload modules by name (`work="..."`); the snapshot's digest."""
-        buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w") as tar:
-            for name, text in files.items():
-                info = tarfile.TarInfo(f"{name}.py")
-                info.size = len(text.encode())
-                tar.addfile(info, io.BytesIO(text.encode()))
-        return self.blob(buffer.getvalue())
-
-    def blob(self, data: bytes) -> str:
-        digest = hashlib.sha256(data).hexdigest()
-        self.script.blobs[digest] = data
-        return digest
-
-    def task(self, nodes: tuple[str, ...] = ("n1",), node: str = "n1", ranks: int = 1, **fields: Any) -> Task:
-        """A node's part of a gang with `ranks` ranks on each of its nodes."""
-        node_rank = nodes.index(node)
-        first = node_rank * ranks
-        shares = tuple(NodeShare(node=name, address=f"127.0.1.{n + 1}", gpus=tuple(range(ranks)),
-                                 gpu_type="H100") for n, name in enumerate(nodes))
-        return Task(**{
-            "name": "job", "slot": "slot", "tenant": "default", "node_rank": node_rank,
-            "ranks": tuple(RankOrder(rank=first + n, local_rank=n, gpus=(n,)) for n in range(ranks)),
-            "world_size": ranks * len(nodes), "nodes": shares, "master_addr": shares[0].address,
-            "master_port": self.port, "emulated": True, **fields})
-
-    def begin(self, gang: str, task: Task, node: str = "n1", generation: int = 1) -> None:
-        """Order one node through assembly to started ranks."""
-        self.order(gang, OrderPhase.ASSEMBLE, task, node, generation=generation)
-        self.script.wait_report("ready", gang, generation=generation)
-        self.order(gang, OrderPhase.START, task, node, generation=generation)
-
-    def order(self, gang: str, phase: OrderPhase, task: Task | None, node: str = "n1", grace_s: float = 0.0,
-              generation: int = 1) -> None:
-        others = tuple(order for order in self.script.orders.get(node, ()) if order.gang != gang)
-        self.script.order(node, *others, Order(gang=gang, attempt=1, generation=generation, phase=phase,
-                                               grace_s=grace_s, task=task))
-
-    def stop(self, gang: str, node: str = "n1", grace_s: float = 0.0) -> None:
-        self.order(gang, OrderPhase.STOP, None, node, grace_s=grace_s)
-        self.script.wait_report("empty", gang)
-
-    def pid(self, name: str) -> int:
-        """A pid that user code wrote to the home."""
-        path = self.home / name
-        return int(until(lambda: path.exists() and path.read_text().strip(), f"{name} to be written"))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def is_gone(pid: int) -> bool:
-    found = proc.look(pid)
-    return found is None or found.dead
-
-
-def of_home(home: Path) -> list[proc.Proc]:
-    """Living processes that carry a mark of one of the home's trees, or were started with its path."""
-    prefix = f"GANGLINE_TREE={sweep.home_hash(home)}/".encode()
-    found = []
-    for one in proc.living():
-        try:
-            base = Path(f"/proc/{one.pid}")
-            marked = prefix in (base / "environ").read_bytes()
-            held = any(os.readlink(link).startswith(str(home.resolve() / "nodes"))
-                       for link in (base / "fd").iterdir())
-            if marked or held or os.fsencode(home) in (base / "cmdline").read_bytes():
-                found.append(one)
-        except OSError:
-            continue
-    return [one for one in found if one.pid != os.getpid()]
+_GANGS = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
@@ -164,73 +20,40 @@ def template_socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     end_template(path)
 
 
-def end_template(path: Path) -> None:
-    pid = template_pid(path)
-    if pid is not None:
-        os.kill(pid, signal.SIGKILL)
-        until(lambda: is_gone(pid), "the template to end")
-
-
-def template_pid(path: Path) -> int | None:
-    with socket.socket(socket.AF_UNIX) as client:
-        try:
-            client.connect(str(path))
-        except OSError:
-            return None
-        client.sendall(b'{"op": "hello"}')
-        with client.makefile() as lines:
-            return int(json.loads(lines.readline())["pid"])
-
-
-@pytest.fixture(scope="session")
-def bytecode(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("bytecode")
-
-
-@pytest.fixture(params=["warm", "cold"])
-def lab(request: pytest.FixtureRequest, tmp_path: Path, template_socket: Path, bytecode: Path) -> Iterator[Lab]:
-    """Both ways to start ranks."""
-    yield from _lab(tmp_path, template_socket if request.param == "warm" else None, bytecode)
+@pytest.fixture(params=["warm", "cold, no group"])
+def lab(request: pytest.FixtureRequest, tmp_path: Path, template_socket: Path) -> Iterator[Lab]:
+    """A lab of one's own, for tests that end supervisors; with and without template and control groups."""
+    yield from open_lab(tmp_path, template_socket, request.param)
 
 
 @pytest.fixture
-def warm_lab(tmp_path: Path, template_socket: Path, bytecode: Path) -> Iterator[Lab]:
-    yield from _lab(tmp_path, template_socket, bytecode)
+def warm_lab(tmp_path: Path, template_socket: Path) -> Iterator[Lab]:
+    yield from open_lab(tmp_path, template_socket, "warm")
 
 
 @pytest.fixture
-def cold_lab(tmp_path: Path, bytecode: Path) -> Iterator[Lab]:
-    yield from _lab(tmp_path, None, bytecode)
+def cold_lab(tmp_path: Path) -> Iterator[Lab]:
+    yield from open_lab(tmp_path, tmp_path, "cold")
 
 
-@pytest.fixture(scope="session", params=["warm", "cold"])
-def long_lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, template_socket: Path,
-             bytecode: Path) -> Iterator[Lab]:
-    """A lab for tests that leave its supervisor as it was."""
-    yield from _lab(tmp_path_factory.mktemp("long"), template_socket if request.param == "warm" else None,
-                    bytecode)
-
-
-def _lab(tmp_path: Path, template_path: Path | None, bytecode: Path) -> Iterator[Lab]:
-    home = tmp_path / "h"
-    home.mkdir(mode=0o700)
-    script = Script(tmp_path / "s.sock")
-    script.start()
-    lab = Lab(home, script, template_path, bytecode, port=free_port())
-    try:
+@pytest.fixture(scope="session", params=["cold", "warm, no group"])
+def long_lived_lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory,
+                   template_socket: Path) -> Iterator[Lab]:
+    for lab in open_lab(tmp_path_factory.mktemp("shared"), template_socket, request.param):
+        lab.supervisor()
         yield lab
-    finally:
-        for one in lab.started:
-            if one.process.poll() is None:
-                one.process.terminate()
-        for one in lab.started:
-            try:
-                one.process.wait(20)
-            except subprocess.TimeoutExpired:
-                one.kill()
-        if script.running:
-            script.stop()
-        left = [one for one in of_home(home) if not is_gone(one.pid)]
-        for one in left:
-            proc.send(one, signal.SIGKILL)
-    assert not left, f"left behind: {left}; {[one.log.read_text()[-3000:] for one in lab.started]}"
+
+
+@pytest.fixture
+def shared(long_lived_lab: Lab) -> Iterator[Lab]:
+    """A lab with one supervisor, n1, for tests that leave it alive."""
+    yield long_lived_lab
+    if not long_lived_lab.script.running:
+        long_lived_lab.script.start()
+    long_lived_lab.script.order("n1")
+
+
+@pytest.fixture
+def gang() -> str:
+    """A name no other test has."""
+    return f"g-{next(_GANGS)}"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Lab
+from node_lab import CORE, Lab
 from scripted import until
 
 from gangline.model.orders import OrderPhase
@@ -72,7 +74,8 @@ def test_ranks_start_together_and_know_their_place(lab: Lab) -> None:
     results = {one.rank: one.result for one in exits}
     for rank, got in results.items():
         env, info = got["env"], got["info"]
-        assert (env["RANK"], env["LOCAL_RANK"], env["NODE_RANK"]) == (str(rank), str(rank % 2), str(rank // 2))
+        assert (env["RANK"], env["LOCAL_RANK"]) == (str(rank), str(rank % 2))
+        assert env["NODE_RANK"] == env["GROUP_RANK"] == str(rank // 2)
         assert (env["WORLD_SIZE"], env["LOCAL_WORLD_SIZE"], env["GROUP_WORLD_SIZE"]) == ("4", "2", "2")
         assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == ("127.0.1.1", str(lab.port))
         assert (env["ROLE_RANK"], env["ROLE_WORLD_SIZE"]) == (str(rank), "4")
@@ -152,7 +155,8 @@ def test_python_commands_are_programs(ends: Ends, command: tuple[str, ...], code
     (("sh", "-c", "kill -TERM $$"), "SIGTERM", Cause.LOST),
     (("sh", "-c", "kill -KILL $$"), "SIGKILL", Cause.LOST),
     (("sh", "-c", "echo a; echo b >&2; exit 9"), None, Cause.USER)])
-def test_any_command_runs(ends: Ends, command: tuple[str, ...], signal_name: str | None, cause: Cause) -> None:
+def test_any_command_runs(ends: Ends, command: tuple[str, ...], signal_name: str | None,
+                          cause: Cause) -> None:
     end = ends.of(command=command)
     assert (end.signal, end.cause) == (signal_name, cause)
     if signal_name is None:
@@ -168,7 +172,7 @@ def test_a_taken_port_is_the_launchs_fault(ends: Ends) -> None:
 
 
 @pytest.mark.parametrize(("fields", "cause", "says"), [
-    ({"function": "odd:floats", "interpreter": "/nowhere/python"}, Cause.USER, "no interpreter /nowhere/python"),
+    ({"function": "odd:floats", "interpreter": "/nowhere/py"}, Cause.USER, "no interpreter /nowhere/py"),
     ({"command": ("no-such-program",)}, Cause.USER, "no program 'no-such-program'"),
     ({"command": ("./absent.sh",)}, Cause.USER, "no program './absent.sh'"),
     ({"function": "odd:floats", "snapshot": "0" * 64}, Cause.USER, "no code snapshot"),
@@ -189,8 +193,6 @@ def test_bad_archives_are_refused(ends: Ends) -> None:
 
 
 def test_a_port_in_use_is_refused(ends: Ends) -> None:
-    import socket
-
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -200,14 +202,12 @@ def test_a_port_in_use_is_refused(ends: Ends) -> None:
 
 
 class Ends:
-    """One supervisor that runs one single-rank gang after another."""
+    """Runs single-rank gangs to their end."""
 
-    def __init__(self, lab: Lab) -> None:
-        self.lab = lab
+    def __init__(self, lab: Lab, gang: str) -> None:
+        self.lab, self._gang, self._count = lab, gang, 0
         self.code = lab.snapshot(odd=ODD, prog=SCRIPT)
-        self._count = 0
         self.last_log = ""
-        lab.supervisor()
 
     def of(self, **fields: Any) -> Any:
         gang = self._next()
@@ -228,12 +228,12 @@ class Ends:
 
     def _next(self) -> str:
         self._count += 1
-        return f"g-{self._count}"
+        return f"{self._gang}-{self._count}"
 
 
-@pytest.fixture(scope="module")
-def ends(long_lab: Lab) -> Ends:
-    return Ends(long_lab)
+@pytest.fixture
+def ends(shared: Lab, gang: str) -> Ends:
+    return Ends(shared, gang)
 
 
 def test_the_templates_interpreter_starts_warm_and_others_cold(warm_lab: Lab) -> None:
@@ -248,29 +248,31 @@ def test_the_templates_interpreter_starts_warm_and_others_cold(warm_lab: Lab) ->
         warm_lab.stop(gang)
 
 
-def test_own_modules_win_over_those_the_template_has_imported(lab: Lab) -> None:
-    code = lab.snapshot(argparse="MINE = True\n", work="import argparse\ndef show():\n    return argparse.MINE\n")
-    lab.supervisor()
-    lab.begin("g-1", lab.task(function="work:show", snapshot=code))
-    assert lab.script.wait_report("rank_exit", "g-1")[0].result is True
+def test_own_modules_win_over_those_the_template_has_imported(shared: Lab, gang: str) -> None:
+    code = shared.snapshot(argparse="MINE = True\n",
+                           work="import argparse\ndef show():\n    return argparse.MINE\n")
+    shared.begin(gang, shared.task(function="work:show", snapshot=code))
+    assert shared.script.wait_report("rank_exit", gang)[0].result is True
+    shared.stop(gang)
 
 
-def test_two_gangs_share_a_node(lab: Lab) -> None:
-    code = lab.snapshot(work="import time\ndef quick():\n    return 1\ndef slow():\n    time.sleep(600)\n")
-    lab.supervisor()
-    lab.begin("g-1", lab.task(function="work:slow", snapshot=code))
-    lab.script.wait_report("started", "g-1")
-    lab.begin("g-2", lab.task(function="work:quick", snapshot=code))
-    assert lab.script.wait_report("rank_exit", "g-2")[0].result == 1
-    lab.stop("g-2")
-    assert not lab.script.of("rank_exit", "g-1")
-    lab.stop("g-1")
-    end = lab.script.wait_report("rank_exit", "g-1")[0]
+def test_two_gangs_share_a_node(shared: Lab, gang: str) -> None:
+    code = shared.snapshot(work="import time\ndef quick():\n    return 1\n"
+                                "def slow():\n    time.sleep(600)\n")
+    other = f"{gang}-other"
+    shared.begin(gang, shared.task(function="work:slow", snapshot=code))
+    shared.script.wait_report("started", gang)
+    shared.begin(other, shared.task(function="work:quick", snapshot=code))
+    assert shared.script.wait_report("rank_exit", other)[0].result == 1
+    shared.stop(other)
+    assert not shared.script.of("rank_exit", gang)
+    shared.stop(gang)
+    end = shared.script.wait_report("rank_exit", gang)[0]
     assert (end.signal, end.cause) == (signal.SIGKILL.name, Cause.CANCELLED)
 
 
-def test_logs_arrive_whole_through_a_server_restart(lab: Lab) -> None:
-    code = lab.snapshot(work="""
+def test_logs_arrive_whole_through_a_server_restart(shared: Lab, gang: str, tmp_path: Path) -> None:
+    code = shared.snapshot(work="""
 import os, time
 def talk(flag):
     n = 0
@@ -281,19 +283,50 @@ def talk(flag):
     print("end", n)
     return n
 """)
-    lab.supervisor()
-    flag = lab.home / "enough"
-    lab.begin("g-1", lab.task(function="work:talk", args={"flag": str(flag)}, snapshot=code))
-    lab.script.wait(lambda: "line 10\n" in lab.script.log("g-1", 0), "the first lines")
-    lab.script.stop()
-    sent = len(lab.script.logs["g-1", 1, 0])
-    path = next(lab.home.glob("nodes/n1/run/*/rank-0.log"))
+    flag = tmp_path / "enough"
+    shared.begin(gang, shared.task(function="work:talk", args={"flag": str(flag)}, snapshot=code))
+    shared.script.wait(lambda: "line 10\n" in shared.script.log(gang, 0), "the first lines")
+    shared.script.stop()
+    sent = len(shared.script.logs[gang, 1, 0])
+    path = next(shared.home.glob(f"nodes/n1/run/{gang}.*/rank-0.log"))
     until(lambda: path.stat().st_size > sent + 200, "lines while no server is there")
     flag.touch()
     until(lambda: b"end" in path.read_bytes(), "the last line")
-    lab.script.start()
-    count = lab.script.wait_report("rank_exit", "g-1")[0].result
-    lab.stop("g-1")
-    assert lab.script.log("g-1", 0).splitlines() == [*(f"line {n}" for n in range(count)), f"end {count}"]
-    assert not lab.script.gaps
-    assert len(lab.script.hellos) == 1  # the same supervisor went on
+    shared.script.start()
+    count = shared.script.wait_report("rank_exit", gang)[0].result
+    shared.stop(gang)
+    assert shared.script.log(gang, 0).splitlines() == [*(f"line {n}" for n in range(count)), f"end {count}"]
+    assert not shared.script.gaps
+    assert len(shared.script.hellos) == 1  # the same supervisor went on
+
+
+def test_a_damaged_version_is_named_before_any_rank_starts(shared: Lab, gang: str, tmp_path: Path) -> None:
+    """Verification itself is the volumes' matter; here it is asked, and its answer obeyed."""
+    (tmp_path / "v1").mkdir()
+    mount = {"mount": "/ckpt", "volume": "sft", "root": str(tmp_path), "resume": 7, "resume_dir": "v1",
+             "manifest_sha256": "0" * 64}
+    nodes = ("n0", "n1")
+    shared.order(gang, OrderPhase.ASSEMBLE, shared.task(nodes, "n1", command=("true",), mounts=(mount,)))
+    shared.script.wait_report("ready", gang)  # not this node's to verify: node rank 0 does
+    shared.stop(gang)
+    other = f"{gang}-other"
+    shared.order(other, OrderPhase.ASSEMBLE, shared.task(command=("true",), mounts=(mount,)))
+    damaged = shared.script.wait_report("damaged", other)[0]
+    assert (damaged.volume, damaged.version) == ("sft", 7)
+    assert damaged.text
+    assert not shared.script.of("ready", other)
+    shared.stop(other)
+
+
+def test_a_preloaded_module_with_threads_means_cold_starts(tmp_path: Path, warm_lab: Lab) -> None:
+    """A process with threads must not be forked."""
+    module = "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()"
+    (tmp_path / "threaded.py").write_text(module)
+    warm_lab.template = tmp_path / "own.sock"
+    warm_lab.env |= {"GANGLINE_PRELOAD": "threaded", "PYTHONPATH": f"{CORE}:{tmp_path}"}
+    code = warm_lab.snapshot(work="def show():\n    return open('/proc/self/cmdline').read()\n")
+    warm_lab.supervisor()
+    warm_lab.begin("g-1", warm_lab.task(function="work:show", snapshot=code))
+    end = warm_lab.script.wait_report("rank_exit", "g-1")[0]
+    assert "gangline.node.template" not in end.result
+    assert "started 1 threads" in Path(f"{warm_lab.template}.log").read_text()

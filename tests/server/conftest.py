@@ -44,8 +44,8 @@ from gangline.server.stopping import leave_when_idle
 from gangline.service import fleet as fleet_service
 from gangline.store import Store
 
-FLEET = Fleet.parse({"pools": [{"name": "p", "gpu": "H100:8", "min": 2, "max": 4, "boot": "1h", "emulated": True,
-                                "price_per_gpu_hour": "2.50"}]})
+FLEET = Fleet.parse({"pools": [{"name": "p", "gpu": "H100:8", "min": 2, "max": 4, "boot": "1h",
+                                "emulated": True, "price_per_gpu_hour": "2.50"}]})
 
 
 class Running:

@@ -101,7 +101,7 @@ def test_a_server_with_work_or_a_watcher_does_not(start_server: Callable[..., An
 
 def test_waiting_clients_cost_nothing_until_something_happens(server: Any, client: Client,
                                                               waiting_gang: Callable[..., Any]) -> None:
-    asyncio.run(_watch_idly(server, [waiting_gang(client, f"s/{n}") for n in range(4)]))
+    asyncio.run(_watch_idly(server, [waiting_gang(client, f"s/{n}") for n in range(2)]))
 
 
 async def _watch_idly(server: Any, gangs: list[tuple[Ensured, int]]) -> None:
@@ -111,17 +111,17 @@ async def _watch_idly(server: Any, gangs: list[tuple[Ensured, int]]) -> None:
     event.listen(server.state.store.engine, "begin", reads.append)
     async with AsyncClient(parse_address(server.url)) as client:
         waits = [asyncio.create_task(client.watch(ensured.gang, ensured.token, cursor, 50))
-                 for ensured, cursor in gangs * 50]
+                 for ensured, cursor in gangs * 100]
         while server.state.notifier.listeners < 200 or reads:  # until all have read and found nothing
             reads.clear()
             await asyncio.sleep(0.2)
         await asyncio.sleep(0.8)
         assert reads == []
         await client.cancel(gangs[0][0].gang)
-        done, _ = await asyncio.wait(waits[0::4], timeout=20)
-        assert len(done) == 50
+        done, _ = await asyncio.wait(waits[0::2], timeout=20)
+        assert len(done) == 100
         assert all(task.result().view.state is GangState.CANCELLED for task in done)
-        assert len(reads) <= 1 + 2 * 50  # the cancel, and for each of its watchers one look and one answer
+        assert len(reads) <= 1 + 2 * 100  # the cancel, and for each of its watchers one look and one answer
         for task in waits:
             task.cancel()
         await asyncio.wait(waits)

@@ -7,7 +7,8 @@ from service_world import World
 
 from gangline.model.orders import Empty, OrderPhase, Ready
 from gangline.model.states import Cause, GangState
-from gangline.service import loop, submit
+from gangline.model.volume import FileEntry
+from gangline.service import loop, saves, submit
 
 
 def tick(world: World, seconds: float) -> int | None:
@@ -100,3 +101,18 @@ def test_an_attempt_that_does_not_get_going_is_tried_again(world: World) -> None
     assert late in end.text
     world.everywhere(gang, Empty)
     assert world.view(gang).state == GangState.QUEUED
+
+
+def test_reading_a_large_version_before_the_start_has_its_time(world: World) -> None:
+    gang = world.submit("cli/x", size=1, gpu="H100:2", volumes={"/ckpt": "sft"}, retries={"user": 1})
+    world.run(gang)
+    number = world.open_save(gang)
+    large = FileEntry(path="shard", bytes=400_000_000_000, sha256="0" * 64)
+    for rank in world.view(gang).ranks:
+        saves.report_save(world.store, world.saved(gang, number, rank.rank, files=(large,)),
+                          now_ms=world.now_ms, volumes_root=world.root)
+    world.fail(gang)
+    world.plan()
+    assert world.view(gang).attempts[-1].resume
+    assert tick(world, loop.START_DEADLINE_MS / 1000) == world.now_ms + 400_000_000_000 // loop.VERIFY_BYTES_PER_MS
+    assert world.view(gang).state == GangState.PLACED

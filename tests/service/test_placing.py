@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from service_world import World, greedy, kinds
+from service_world import World, greedy, kinds, spec
 
+from gangline.model.fleet import Fleet
 from gangline.model.gpu import GpuAsk
 from gangline.model.states import GangState
 from gangline.plan.outcome import NodeChoice, Placement, Plan, Release, WaitCode, Waiting
-from gangline.service import loop, nodes, submit, views
+from gangline.service import feasible, loop, nodes, submit, views
+from gangline.service import fleet as fleet_service
 
 
 def choice(node: str, gpus: tuple[int, ...] = (0, 1), ask: str = "H100", count: int = 2) -> NodeChoice:
@@ -139,6 +141,17 @@ def test_rdma_on_emulated_nodes_is_requested_and_not_proved(world: World) -> Non
     world.plan()
     proof = world.view(gang).attempts[0].rdma
     assert (proof.requested, proof.proved, proof.emulated) == (True, False, True)
+
+
+def test_rdma_on_real_nodes_is_refused_at_once_and_not_waited_for_in_vain(world: World) -> None:
+    real = Fleet.parse({"pools": [{"name": "real", "gpu": "H100:8", "fabric": "ib", "min": 4,
+                                   "rdma": {"kind": "infiniband", "gbps": 400}}]})
+    fleet_service.sync_fleet(world.store, real, now_ms=world.now_ms)
+    refusal = feasible.judge(world.store, real, now_ms=world.now_ms)
+    wrong = refusal(spec(gpu="H100:8", rdma=True))
+    assert wrong is not None
+    assert str(wrong) == "rdma: rdma cannot be proved on real nodes yet (leave it out)"
+    assert refusal(spec(gpu="H100:8")) is None
 
 
 def test_listeners_hear_of_gangs_and_nodes_after_the_commit(world: World) -> None:

@@ -135,6 +135,25 @@ def test_a_commit_that_stays_impossible_fails_the_attempt(world: World) -> None:
     assert "space" in end.text
 
 
+def test_a_cancel_is_heard_while_an_attempt_ends_over_its_commit(world: World) -> None:
+    gang = running(world)
+    save = world.open_save(gang)
+
+    def full(root: Path, directory: str, text: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    for rank in range(3):
+        report(world, world.saved(gang, save, rank))
+    with pytest.raises(Unavailable, match="space"):
+        report(world, world.saved(gang, save, 3), put_manifest=full)
+    world.exit_all(gang)
+    loop.tick(world.store, now_ms=world.later(loop.COMMIT_DEADLINE_MS / 1000))
+    assert world.view(gang).state == GangState.COMMITTING
+    submit.cancel(world.store, gang, None, "enough", now_ms=world.now_ms)
+    world.everywhere(gang, Empty)
+    assert world.view(gang).state == GangState.CANCELLED
+
+
 def test_a_manifest_that_is_there_already_and_differs_is_a_conflict(world: World) -> None:
     gang = running(world)
     save = world.open_save(gang)

@@ -7,7 +7,6 @@ import sys
 
 def main() -> None:
     """Entry point of the installed command."""
-    from gangline.cli import commands  # noqa: F401 - registers every command
     from gangline.cli.app import run_cli
 
     sys.exit(run_cli())

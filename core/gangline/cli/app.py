@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -57,7 +58,28 @@ def reaches_server(command: F) -> F:
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+_MODULE_OF = {
+    **dict.fromkeys(("run", "submit"), "runs"),
+    **dict.fromkeys(("list", "show", "logs", "explain", "cancel"), "gangs"),
+    **dict.fromkeys(("serve", "stop", "status"), "service"),
+    "fleet": "fleet", "volume": "volumes", "usage": "usage", "plan": "plan", "doctor": "doctor",
+}
+
+
+class _Commands(click.Group):
+    """Imports a command's module when it is asked for: most need neither planner nor node."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_MODULE_OF)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in _MODULE_OF:
+            import_module(f"gangline.cli.{_MODULE_OF[cmd_name]}")
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=_Commands,
+             context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(gangline.__version__, prog_name="gangline")
 def cli() -> None:
     """Many GPU nodes at once, from a pipeline step or from here.
@@ -69,7 +91,8 @@ def cli() -> None:
       gangline run train:main --size 4 --gpu H100:8 --arg lr=0.001
       gangline explain sft                                why does it wait?
 
-    Exit status: 0 done, 1 the gang failed, 2 bad request, 3 no server answers, 130 interrupted.
+    Exit status: 0 done, 1 the gang failed, 2 bad request, 3 no server answers, 130 interrupted
+    (Ctrl-C), 143 detached (SIGTERM).
     """
 
 

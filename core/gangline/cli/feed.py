@@ -15,9 +15,6 @@ from gangline.model.gang import GangView
 if TYPE_CHECKING:
     from gangline.client.http import Client
 
-_HOLD_S = 25.0
-
-
 @dataclass(frozen=True, slots=True)
 class News:
     """The gang as it is now."""
@@ -69,9 +66,12 @@ class Feed:
         except queue.Empty:
             return None
 
-    def watch(self, token: str) -> None:
-        """Bring `News` for the owner of that token until the gang is over."""
-        self._start(lambda: self._watch(token))
+    def watch(self, token: str, hold_s: float) -> None:
+        """Bring `News` for the owner of that token until the gang is over.
+
+        What happens is brought at once; progress, which is no event, every `hold_s` seconds.
+        """
+        self._start(lambda: self._watch(token, hold_s))
 
     def log(self, rank: int, attempt: int) -> None:
         """Bring the lines of a rank in one attempt until that is over, then `LogEnd`."""
@@ -93,10 +93,10 @@ class Feed:
 
         self._start(read)
 
-    def _watch(self, token: str) -> None:
+    def _watch(self, token: str, hold_s: float) -> None:
         cursor = 0
         while True:
-            watched = self._client.watch(self._gang, token, cursor, _HOLD_S)
+            watched = self._client.watch(self._gang, token, cursor, hold_s)
             cursor = watched.cursor
             self.put(News(watched.view))
             if watched.view.state.final:

@@ -26,6 +26,9 @@ MAX_FOLLOWED_RANKS = 16
 TERMINATED = 128 + signal.SIGTERM
 _LAST_LINES_S = 10.0
 _TICK_S = 1.0
+_CANCEL_S = 0.5  # what "at once" allows a request that is on its way
+_HOLD_S = 25.0
+_LIVE_HOLD_S = 2.0  # somebody looks at the progress on a terminal
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,7 @@ class Follower:
         self._view: GangView | None = None
         self._reading = 0
         self._interrupts = 0
+        self._cancelled = threading.Event()
         self._final_s: float | None = None
 
     def run(self) -> Ending:
@@ -60,7 +64,7 @@ class Follower:
             GanglineError: the server cannot be followed any more; the gang goes on.
         """
         with _signals(self._feed):
-            self._feed.watch(self._token)
+            self._feed.watch(self._token, _LIVE_HOLD_S if self._screen.live else _HOLD_S)
             try:
                 return self._loop()
             finally:
@@ -90,7 +94,7 @@ class Follower:
                 self._screen.keep(status_line(self._view, int(time.time() * 1000)))
 
     def _news(self, view: GangView) -> None:
-        for line in changes(self._view, view):
+        for line in changes(self._view, view, waits=not self._screen.live):  # the line in place says why
             self._screen.say(line)
         self._view = view
         self._read_logs(view)
@@ -138,8 +142,9 @@ class Follower:
             return Ending(self._view, left_with=TERMINATED)
         self._interrupts += 1
         if self._interrupts > 1:
-            self._screen.say(f"left; {self._gang} may still be stopping. See: gangline show {self._gang}; "
-                             f"make sure with: gangline cancel {self._gang}")
+            heard = self._cancelled.wait(_CANCEL_S)
+            now = "is stopping" if heard else "was not told to stop yet"
+            self._screen.say(f"left; {self._gang} {now}. Make sure with: gangline cancel {self._gang}")
             return Ending(self._view, interrupted=True, left_with=INTERRUPTED)
         self._screen.say(f"cancelling {self._gang}; Ctrl-C again leaves at once")
         threading.Thread(target=self._cancel, daemon=True).start()
@@ -148,6 +153,7 @@ class Follower:
     def _cancel(self) -> None:
         try:
             self._client.cancel(self._gang, self._token, "Ctrl-C")
+            self._cancelled.set()
         except GanglineError as error:
             self._feed.put(Lost(error))
 

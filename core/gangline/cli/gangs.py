@@ -58,8 +58,9 @@ def list_command(reach: Reach, states: tuple[str, ...], active: bool, slot_prefi
 @as_json
 @reaches_server
 def show_command(reach: Reach, gang: str, as_json: bool) -> None:
-    """Show all of one gang: what it asks for, its attempts, ranks, versions, cost and end.
+    """Show all there is to know of one gang.
 
+    What it asks for, its attempts, ranks, versions, cost and end.
     GANG is an id, or a name: of an active gang, else of the newest one that is over.
     """
     client = reach.client()
@@ -75,10 +76,10 @@ def show_command(reach: Reach, gang: str, as_json: bool) -> None:
 @as_json
 @reaches_server
 def explain(reach: Reach, gang: str, as_json: bool) -> None:
-    """Say why a gang waits or how it came to where it is, and what happened to it.
+    """Say why a gang waits, or how it came to where it is.
 
     While it waits: what is short, which gangs of which pipeline steps hold it, and when the plan expects
-    to start it.
+    to start it. Always: what happened to it so far.
     """
     client = reach.client()
     view = find(client, gang)
@@ -129,7 +130,10 @@ def logs(reach: Reach, gang: str, follow: bool, ranks: tuple[int, ...], attempt:
 @as_json
 @reaches_server
 def cancel(reach: Reach, gangs: tuple[str, ...], reason: str | None, as_json: bool) -> None:
-    """Cancel gangs: their ranks get SIGTERM and the time of their grace, then SIGKILL."""
+    """Cancel gangs.
+
+    Their ranks get SIGTERM and the time of their grace, then SIGKILL.
+    """
     client = reach.client()
     views = [client.observe(gang) for gang in gangs]  # a wrong name among them cancels none
     who = f"{getpass.getuser()}: {reason}" if reason else getpass.getuser()

@@ -19,8 +19,8 @@ _NOW = {
 }
 
 
-def changes(old: GangView | None, new: GangView) -> list[str]:
-    """What is new in a view, in the order it happened."""
+def changes(old: GangView | None, new: GangView, *, waits: bool = True) -> list[str]:
+    """What is new in a view, in the order it happened; `waits` says whether to tell why it waits."""
     said: list[str] = []
     known = {a.number: a for a in old.attempts} if old else {}
     for attempt in new.attempts:
@@ -36,7 +36,7 @@ def changes(old: GangView | None, new: GangView) -> list[str]:
         said.append(f"stopping: {new.cancel_requested}")
     moved = old is None or old.state is not new.state
     if new.state is GangState.QUEUED:
-        if _wait_text(new) and (moved or old is None or _wait_text(old) != _wait_text(new)):
+        if waits and _wait_text(new) and (moved or old is None or _wait_text(old) != _wait_text(new)):
             said.append(f"waiting: {_wait_text(new)}")
         elif moved:
             said.append("queued")

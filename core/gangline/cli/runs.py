@@ -133,7 +133,12 @@ def prepare_target(target: str, given: dict[str, Any], home: str | None) -> Prep
                        fix="write FILE.yaml or package.module:function")
     origin = Origin(slot=slot, epoch=epoch, watched=False, base=base, search=places,
                     home=Path(home) if home else None)
-    return prepare(written or target, args, options=_overrides(written, given), origin=origin)
+    try:
+        return prepare(written or target, args, options=_overrides(written, given), origin=origin)
+    except Rejected as error:
+        if written:
+            error.field = f"{target}: {error.field}" if error.field else target
+        raise
 
 
 def _ensure(reach: Reach, target: str, given: dict[str, Any]) -> tuple[Client, Ensured]:

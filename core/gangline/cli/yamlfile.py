@@ -50,7 +50,12 @@ def read_mapping(path: Path, what: str) -> dict[str, Any]:
 
 def read_fleet(path: Path) -> Fleet:
     """The fleet a file declares; errors name the file and the field."""
-    return Fleet.parse(read_mapping(path, "fleet"), where=str(path))
+    data = read_mapping(path, "fleet")
+    try:
+        return Fleet.parse(data)
+    except Rejected as error:
+        error.field = f"{path}: {error.field}" if error.field else str(path)
+        raise
 
 
 class _Loader(yaml.SafeLoader):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import inspect
 import json
@@ -237,4 +238,5 @@ def _shared_client() -> Client:
     with _clients_lock:
         if key not in _clients:
             _clients[key] = connect()
+            atexit.register(_clients[key].close)
         return _clients[key]

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import gangline.model
 from gangline.client.address import parse_address, unusable_home
-from gangline.client.http import Client
+from gangline.client.http import START_FIX, Client
 from gangline.client.record import ServerRecord, read_record
-from gangline.model.errors import Unavailable
+from gangline.model.errors import GanglineError, Unavailable
 
 READY_S = 60.0
 SETTLE_S = 10.0  # for a server that is just starting or leaving
@@ -67,6 +67,8 @@ def _answers(record: ServerRecord) -> bool:
             client.status()
         except Unavailable:
             return False
+        except GanglineError:
+            return True  # in words of another version, perhaps; that is for the caller to judge
         return True
 
 
@@ -86,6 +88,9 @@ def _start(home: Path, environ: Mapping[str, str]) -> ServerRecord:
 
 def _spawn(home: Path, log: Path, environ: Mapping[str, str], deadline: float) -> None:
     """Start a server that is nobody's child; returns when it said that it is ready, or has died."""
+    if not sys.executable:
+        raise Unavailable("this interpreter does not know its own path, so it cannot start a server",
+                          fix=START_FIX)
     ready_r, ready_w = os.pipe()
     try:
         argv = [sys.executable, "-P", "-m", "gangline.server", "--home", str(home), "--detach",

@@ -41,6 +41,7 @@ class Run:
         Raises:
             TimeoutError: it is not over after `timeout_s` seconds; it goes on.
             Superseded: another owner acts for its slot now.
+            Unavailable: no server answers; the gang goes on, and this may be called again.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         cursor = 0

@@ -36,10 +36,12 @@ class Snapshot:
     size_bytes: int
 
 
-def take_snapshot(root: Path, cache: Path, needed: Iterable[Path] = ()) -> Snapshot:
+def take_snapshot(root: Path, cache: Path, needed: Iterable[Path] = (),
+                  without: Path | None = None) -> Snapshot:
     """The archive of the files under `root` that travel (see `gangline.client.tree`).
 
-    `needed` names files that must be among them. `cache` is a directory this call may fill.
+    `needed` names files that must be among them, `without` a directory that must not be. `cache` is a
+    directory this call may fill.
 
     Raises:
         Rejected: the directory cannot travel, as `list_tree` says, or a file cannot be read.
@@ -47,7 +49,7 @@ def take_snapshot(root: Path, cache: Path, needed: Iterable[Path] = ()) -> Snaps
     root = root.resolve()
     inside = [str(f.relative_to(root)) for f in needed if root in f.parents]
     listed_ns = time.time_ns()
-    entries = list_tree(root, inside)
+    entries = list_tree(root, inside, without)
     key = _signature(root, entries)
     cache.mkdir(parents=True, exist_ok=True, mode=0o700)
     remembered = cache / f"{key}.key"
@@ -56,7 +58,7 @@ def take_snapshot(root: Path, cache: Path, needed: Iterable[Path] = ()) -> Snaps
         return known
     made = _archive(root, entries, cache)
     settled = all(e.changed_ns < listed_ns - _SETTLED_NS for e in entries)
-    if settled and _signature(root, list_tree(root, inside)) == key:
+    if settled and _signature(root, list_tree(root, inside, without)) == key:
         _write(remembered, made.sha256)
     _forget_old(cache)
     return made

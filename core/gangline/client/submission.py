@@ -153,9 +153,11 @@ def _snapshot(target: Target, spec: GangSpec, origin: Origin) -> Snapshot | None
         workdir = roots.pop() if roots else None
     if workdir is None:
         return None
-    cache = home_dir(origin.home, os.environ) / "cache" / "snapshots"
+    home = home_dir(origin.home, os.environ).resolve()
+    cache = home / "cache" / "snapshots"
+    needed = [code.file for code in codes if code.file is not None]
     try:
-        return take_snapshot(workdir, cache, [c.file for c in codes if c.file is not None])
+        return take_snapshot(workdir, cache, needed, without=home)
     except OSError as exc:
         raise Rejected(f"cannot keep the code's archive in {cache}: {exc.strerror}",
                        fix="set GANGLINE_HOME to a directory you can write, with space left") from None

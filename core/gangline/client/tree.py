@@ -48,14 +48,15 @@ class Entry:
         return self.stamp[-1]
 
 
-def list_tree(root: Path, needed: Iterable[str] = ()) -> tuple[Entry, ...]:
-    """The entries of `root` that travel, sorted by path. `needed` paths must be among them.
+def list_tree(root: Path, needed: Iterable[str] = (), without: Path | None = None) -> tuple[Entry, ...]:
+    """The entries of `root` that travel, sorted by path. `needed` paths must be among them; nothing of
+    the directory `without` is.
 
     Raises:
         Rejected: the directory must not travel, is too large, a link leaves it, or `needed` is ignored.
     """
     refuse_root(root)
-    ignore = _Ignore.read(root)
+    ignore = _Ignore.read(root, without)
     wanted = tuple(needed)
     names = _git_names(root)
     if names is None or not names or not set(wanted) <= names:
@@ -94,14 +95,16 @@ class _Ignore:
     paths: tuple[str, ...] = ()
     folder_names: tuple[str, ...] = ()
     folder_paths: tuple[str, ...] = ()
+    without: str | None = None
 
     @staticmethod
-    def read(root: Path) -> _Ignore:
+    def read(root: Path, without: Path | None) -> _Ignore:
         file = root / IGNORE_FILE
+        hidden = str(without.relative_to(root)) if without and root in without.parents else None
         try:
             lines = file.read_text().splitlines()
         except FileNotFoundError:
-            return _Ignore()
+            return _Ignore(without=hidden)
         except (OSError, UnicodeDecodeError) as exc:
             raise Rejected(f"cannot read {file}: {exc}") from None
         sorted_out: dict[tuple[bool, bool], list[str]] = {}
@@ -114,8 +117,13 @@ class _Ignore:
                                fix="list only what to leave out")
             folder, pattern = pattern.endswith("/"), pattern.rstrip("/")
             sorted_out.setdefault((folder, "/" in pattern), []).append(pattern.lstrip("/"))
-        return _Ignore(*(tuple(sorted_out.get(key, ()))
-                         for key in ((False, False), (False, True), (True, False), (True, True))))
+
+        def of(*, folder: bool, path: bool) -> tuple[str, ...]:
+            return tuple(sorted_out.get((folder, path), ()))
+
+        return _Ignore(names=of(folder=False, path=False), paths=of(folder=False, path=True),
+                       folder_names=of(folder=True, path=False), folder_paths=of(folder=True, path=True),
+                       without=hidden)
 
     def hides(self, path: str, *, is_folder: bool = False) -> bool:
         """Whether this path, or a folder above it, is left out."""
@@ -127,7 +135,7 @@ class _Ignore:
         return False
 
     def _matches(self, name: str, path: str, folder: bool) -> bool:
-        if name in _NEVER or name.endswith(".pyc"):
+        if name in _NEVER or name.endswith(".pyc") or path == self.without:
             return True
         names = self.names + (self.folder_names if folder else ())
         paths = self.paths + (self.folder_paths if folder else ())

@@ -29,8 +29,9 @@ class Engine(Protocol):
     def losses(self, nodes: Iterable[NodeView]) -> tuple[NodeLoss, ...]:
         """Those of these nodes whose supervisor has ended since it said hello."""
 
-    def release(self, nodes: Iterable[NodeView]) -> None:
-        """End the supervisors of these nodes with everything they run; returns when they are gone."""
+    def shutdown(self, nodes: Iterable[NodeView]) -> None:
+        """End the supervisors of these nodes with everything they run, and whatever else was started
+        for them; returns when all of it is gone."""
 
     def on_change(self, callback: Callable[[], None]) -> None:
         """Call `callback` (from any thread) whenever `losses` may have something new."""

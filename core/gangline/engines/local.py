@@ -25,7 +25,7 @@ import psutil
 from gangline.engines.base import NodeLoss
 from gangline.model.node import NodeView
 
-RELEASE_GRACE_S = 10.0
+SHUTDOWN_GRACE_S = 10.0
 _RECORD = "supervisor.json"
 
 
@@ -50,14 +50,14 @@ class LocalEngine:
     """Starts, finds again, watches and ends the supervisors of this machine's nodes.
 
     `sweep(home, node)` kills what a dead supervisor left on a node; `server_url` is where supervisors
-    call; `template_socket` is where they find the warm template ("" for cold starts only).
+    call; `template_socket` is where they find the warm template, which `end_template` ends.
     """
 
     home: Path
     server_url: str
     sweep: Callable[[Path, str], int]
-    template_socket: str = ""
-    environ: dict[str, str] = field(default_factory=dict)
+    template_socket: Path
+    end_template: Callable[[Path], None]
     name: str = "local"
     _watch: _DeathWatch = field(init=False)
     _children: dict[int, subprocess.Popen[bytes]] = field(init=False, default_factory=dict)
@@ -85,18 +85,19 @@ class LocalEngine:
             lost.append(NodeLoss(node=node.node, text=f"the supervisor of {node.node} died{left}", swept=True))
         return tuple(lost)
 
-    def release(self, nodes: Iterable[NodeView]) -> None:
+    def shutdown(self, nodes: Iterable[NodeView]) -> None:
         doomed = [(node.node, self._recorded(node.node)) for node in nodes]
         for _, known in doomed:
             if known is not None and known.alive:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(known.pid, signal.SIGTERM)
-        deadline = time.monotonic() + RELEASE_GRACE_S
+        deadline = time.monotonic() + SHUTDOWN_GRACE_S
         for name, known in doomed:
             if known is not None:
                 _end(known, deadline)
             self.sweep(self.home, name)
             (self._folder(name) / _RECORD).unlink(missing_ok=True)
+        self.end_template(self.template_socket)
         self._reap()
 
     def on_change(self, callback: Callable[[], None]) -> None:
@@ -110,10 +111,10 @@ class LocalEngine:
         folder.mkdir(parents=True, exist_ok=True)
         self.sweep(self.home, node.node)
         argv = [sys.executable, "-m", "gangline.node", "--server", self.server_url, "--node", node.node,
-                "--home", str(self.home), "--address", node.address, "--warm-template", self.template_socket]
+                "--home", str(self.home), "--address", node.address, "--warm-template", str(self.template_socket)]
         with open(folder / "supervisor.log", "ab") as log:
             process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/",
-                                       env={**os.environ, **self.environ}, start_new_session=True)
+                                       start_new_session=True)
         self._children[process.pid] = process
         known = Supervisor(pid=process.pid, start_time=psutil.Process(process.pid).create_time())
         _write_atomically(folder / _RECORD, json.dumps({"pid": known.pid, "start_time": known.start_time}))

@@ -170,7 +170,7 @@ class GangView(Wire):
     attempts: tuple[AttemptView, ...] = ()
     ranks: tuple[RankView, ...] = ()
     progress: Progress = Progress()
-    versions: tuple[VersionRef, ...] = ()
+    versions: tuple[VersionRef, ...] = ()  # committed by this gang, oldest first
     end: End | None = None
     cancel_requested: str | None = None  # who asked and why
     cost_nano: int = 0

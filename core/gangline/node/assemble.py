@@ -117,7 +117,7 @@ async def _verify_versions(task: Task) -> None:
     resumed = [mount for mount in task.mounts if mount.resume is not None and mount.resume_dir is not None]
     if not resumed:
         return
-    from gangline.volumes import verify
+    from gangline.volumes.verify import verify
 
     for mount in resumed:
         assert mount.resume is not None

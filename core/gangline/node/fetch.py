@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import secrets
 import shutil
 import tarfile
 from collections.abc import Iterator
@@ -26,7 +27,8 @@ async def fetch_code(link: Link, home: Path, sha256: str) -> Path:
     if folder.is_dir():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    archive = folder.parent / f".{sha256}.{os.getpid()}.tar"
+    # A name of its own: several gangs of one snapshot may start on this node at the same moment.
+    archive = folder.parent / f".{sha256}.{secrets.token_hex(8)}.tar"
     try:
         await _download(link, sha256, archive)
         await asyncio.to_thread(_unpack, archive, folder)

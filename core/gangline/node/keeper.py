@@ -207,6 +207,8 @@ class Keeper:
         if self._group is not None:
             cgroup.kill(self._group)
         end_all(self._tree)
+        if self._group is not None:
+            cgroup.remove(self._group)
 
 
 def run(control: socket.socket, marker: str, group: str | None) -> None:

@@ -47,6 +47,7 @@ class Supervisor:
         self._trees: dict[About, Tree] = {}
         self._leave = asyncio.Event()
         self._welcome = Welcome(lease_s=_FIRST_WORD_S, poll_s=1.0)
+        self._welcomed = asyncio.Event()
 
     async def run(self) -> int:
         """Serve until told to leave, deposed, or cut off; nothing of ours is left then."""
@@ -92,6 +93,7 @@ class Supervisor:
                       warm=self._warm)
         answer = await self._node.link.insist("POST", f"/v1/nodes/{self._node.name}/hello", hello)
         self._welcome = Welcome.parse(answer)
+        self._welcomed.set()
         _LOG.info("welcomed; the lease is %g s", self._welcome.lease_s)
 
     async def _follow_orders(self) -> None:
@@ -146,11 +148,10 @@ class Supervisor:
 
     async def _watch_lease(self) -> None:
         """Return when the server has not been heard for a lease: it may give our work to others then."""
-        while True:
-            left_s = self._node.link.heard_s + self._welcome.lease_s - time.monotonic()
-            if left_s <= 0:
-                return
-            await asyncio.sleep(min(left_s, 1.0))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._welcomed.wait(), _FIRST_WORD_S)
+        while (left_s := self._node.link.heard_s + self._welcome.lease_s - time.monotonic()) > 0:
+            await asyncio.sleep(left_s)
 
     def _why(self, duties: Sequence[asyncio.Task[object]]) -> int:
         serving, lease, leaving = duties

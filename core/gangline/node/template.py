@@ -5,6 +5,7 @@ line each way; descriptors travel beside the line:
 
     {"op": "hello"}                          -> {"interpreter", "modules", "pid"}
     {"op": "fork", "marker", "group"} + [control, stderr]   -> {"pid"}
+    {"op": "leave"}                          it ends; keepers go on
 
 It stays at one thread, since only such a process may be forked, and it leaves when no supervisor has been
 connected for a while. Keepers outlive it.
@@ -35,7 +36,9 @@ from gangline.node.proc import Proc, adopt_orphans, close_descriptors, descendan
 
 NAME = "gangline-templ"
 IDLE_S = 60.0
-PRELOAD_ENV = "GANGLINE_PRELOAD"  # modules to import, comma separated; empty: none; unset: torch
+PRELOAD_ENV = "GANGLINE_PRELOAD"  # modules to import, comma separated; empty: none; unset: torch's
+# The first optimizer imports `torch._dynamo`, 2.5 s of processor time that every rank would pay.
+DEFAULT_PRELOAD = "torch,torch.distributed.checkpoint,torch._dynamo"
 # One thread each, or the fork would be of a process with threads.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
               "NUMEXPR_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
@@ -49,18 +52,19 @@ class Template:
         self._listener = listener
         self._clients: dict[int, socket.socket] = {}
         self._keepers: set[int] = set()
+        self._leaving = False
         self._wake, self._woken = socket.socketpair()
         for end in (self._wake, self._woken):
             end.setblocking(False)
         self._modules = sorted({name.partition(".")[0] for name in sys.modules} - {"__main__"})
 
     def serve(self) -> None:
-        """Return when nobody has been connected for `IDLE_S`."""
+        """Return when told to leave, or when nobody has been connected for `IDLE_S`."""
         adopt_orphans()
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._woken.fileno(), warn_on_full_buffer=False)
         idle_since = time.monotonic()
-        while True:
+        while not self._leaving:
             if self._clients:
                 idle_since = time.monotonic()
             left_s = idle_since + IDLE_S - time.monotonic()
@@ -88,6 +92,9 @@ class Template:
             request = json.loads(data) if data else {}
             if request.get("op") == "hello":
                 reply = {"interpreter": sys.executable, "modules": self._modules, "pid": os.getpid()}
+            elif request.get("op") == "leave":
+                self._leaving = True
+                return False
             elif request.get("op") == "fork" and len(fds) == 2:
                 reply = {"pid": self._fork(request, fds[0], fds[1])}
             else:
@@ -141,12 +148,13 @@ class Template:
                 for proc in (child, *descendants(child.pid, table))]
 
 
-def connect(path: Path, *, patience_s: float = 10.0, on_start: Callable[[int], None] = lambda pid: None,
+def connect(path: Path, *, patience_s: float = 2.0, on_start: Callable[[int], None] = lambda pid: None,
             ) -> socket.socket:
     """A connection to the machine's template, which is started when none runs; OSError when it cannot be.
 
     Whoever holds the lock beside the socket is the template, or hands socket and lock to one it starts: so
-    there is one at most, and a request waits in its queue while it still imports.
+    there is one at most, and a request waits in its queue while it still imports. The socket is there
+    within moments of the lock, so `patience_s` is short.
     """
     deadline = time.monotonic() + patience_s
     while True:
@@ -159,6 +167,15 @@ def connect(path: Path, *, patience_s: float = 10.0, on_start: Callable[[int], N
             raise TimeoutError(f"the template at {path} does not answer")
         else:
             time.sleep(0.01)
+
+
+def end(path: Path, *, patience_s: float = 10.0) -> None:
+    """End the template behind a socket and wait until it is gone; nothing happens when none runs."""
+    with contextlib.suppress(OSError), _connected(path) as client:
+        client.settimeout(patience_s)
+        client.sendall(json.dumps({"op": "leave"}).encode())
+        while client.recv(4096):
+            pass
 
 
 def _connected(path: Path) -> socket.socket:
@@ -199,7 +216,7 @@ def main() -> None:
     """`template --socket PATH`: serve there; started by `connect`, which also hands over socket and lock."""
     parser = argparse.ArgumentParser(prog="python -m gangline.node.template")
     parser.add_argument("--socket", type=Path, required=True)
-    parser.add_argument("--preload", help="modules to import, comma separated; default: torch if installed")
+    parser.add_argument("--preload", help="modules to import, comma separated; default: torch, if installed")
     parser.add_argument("--fds", type=int, nargs=2, metavar=("LISTENER", "LOCK"), help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.fds is None:
@@ -212,19 +229,19 @@ def main() -> None:
     os.chdir("/")
     set_name(NAME)
     listener = socket.socket(fileno=asked.fds[0])
-    _preload(os.environ.get(PRELOAD_ENV, "torch"))
+    _preload(os.environ.get(PRELOAD_ENV, DEFAULT_PRELOAD))
     threads = len(os.listdir("/proc/self/task"))
     if threads > 1:
         sys.exit(f"gangline: the preloaded modules started {threads - 1} threads; ranks start cold")
     gc.collect()
     gc.freeze()  # forks share these pages as long as the collector does not touch them
+    # The socket's file stays: whoever starts the next template replaces it, and by now it may be theirs.
     Template(listener).serve()
-    asked.socket.unlink(missing_ok=True)
 
 
 def _preload(names: str) -> None:
     for name in filter(None, (part.strip() for part in names.split(","))):
-        if importlib.util.find_spec(name) is None:
+        if importlib.util.find_spec(name.partition(".")[0]) is None:
             continue
         try:
             importlib.import_module(name)

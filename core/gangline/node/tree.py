@@ -192,7 +192,7 @@ class Tree:
 
     def _end(self, grace_s: float, because: str) -> None:
         self._ended_because = self._ended_because or because
-        if self._ready is not None:
+        if self._ready is not None and not self._told_empty:
             self._ready.keeper.stop(grace_s)
 
     async def _clean(self) -> None:

@@ -57,6 +57,8 @@ class KeeperLink:
 
     def _say(self, message: Mapping[str, Any]) -> None:
         assert self._streams is not None
+        if self._streams[0].at_eof() or self._streams[1].is_closing():
+            return  # it is gone, and with it what it kept
         self._streams[1].write(json.dumps(message).encode() + b"\n")
 
 

@@ -15,10 +15,11 @@ UNKNOWN_MS = 1 << 62  # later than any instant: nothing says when
 
 @dataclass(slots=True)
 class Hold:
-    """GPUs of a spot that a gang leases until `ends_ms`."""
+    """GPUs of a spot that a gang leases from `since_ms` until `ends_ms`."""
 
     gang: str
     gpus: tuple[int, ...]
+    since_ms: int
     ends_ms: int
 
 
@@ -158,7 +159,7 @@ class Board:
         gpus = (*spot.soon, *spot.free)[:count]
         spot.soon = [g for g in spot.soon if g not in gpus]
         spot.free = [g for g in spot.free if g not in gpus]
-        spot.holds.append(Hold(gang.gang, gpus, _until_ms(gang, at_ms)))
+        spot.holds.append(Hold(gang.gang, gpus, at_ms, _until_ms(gang, at_ms)))
 
     def take(self, choices: Iterable[NodeChoice], gang: PendingGang) -> None:
         """Lease the chosen GPUs to the gang."""
@@ -168,7 +169,7 @@ class Board:
             spot = self.by_name[choice.node]
             spot.free = [g for g in spot.free if g not in choice.gpus]
             spot.holds = [h for h in spot.holds if h.gang != gang.gang]
-            spot.holds.append(Hold(gang.gang, choice.gpus, ends_ms))
+            spot.holds.append(Hold(gang.gang, choice.gpus, self.now_ms, ends_ms))
 
     def release(self, gang: PendingGang, names: Iterable[str]) -> None:
         """Give back what the gang held on those nodes; it is free in the next pass, not in this one."""
@@ -187,11 +188,12 @@ class Board:
             ends_ms = UNKNOWN_MS if run.ends_by_ms is None else max(run.ends_by_ms, self.now_ms)
             for held in run.holds:
                 if held.node in self.by_name:
-                    self.by_name[held.node].holds.append(Hold(run.gang, held.gpus, ends_ms))
+                    self.by_name[held.node].holds.append(Hold(run.gang, held.gpus, run.since_ms, ends_ms))
         for gang in self.snapshot.pending:
             for held in gang.held:
                 if held.node in self.by_name:
-                    self.by_name[held.node].holds.append(Hold(gang.gang, held.gpus, UNKNOWN_MS))
+                    self.by_name[held.node].holds.append(
+                        Hold(gang.gang, held.gpus, gang.submitted_ms, UNKNOWN_MS))
 
 
 def node_price(pool: PoolState) -> int:

@@ -11,6 +11,9 @@ from gangline.plan.forecast import whole_at_ms
 from gangline.plan.place import gather
 from gangline.plan.topology import Key, Level, subtree_name
 
+# A pool may be asked some seconds after the plan that started other gangs: both count as one moment.
+ACTING_MS = 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class Growth:
@@ -74,7 +77,7 @@ def _wholes(board: Board, demand: Demand, choice: Choice, potential: list[Spot])
                     moving.add(spot.keys[level])
         groups.append(by_key)
     for key in sorted(moving):
-        timed = _fill(choice, [by_key.get(key, []) for by_key in groups], level, new)
+        timed = _fill(board, choice, [by_key.get(key, []) for by_key in groups], level, new)
         if timed is None:
             continue
         ready_ms = max(at_ms for at_ms, _ in timed)
@@ -87,12 +90,12 @@ def _wholes(board: Board, demand: Demand, choice: Choice, potential: list[Spot])
                       subtree_name(level, key)))
 
 
-def _fill(choice: Choice, groups: list[list[_Timed]], level: Level,
+def _fill(board: Board, choice: Choice, groups: list[list[_Timed]], level: Level,
           new: frozenset[str]) -> list[_Timed] | None:
     chosen: list[_Timed] = []
     taken: set[str] = set()
     for need, timed in zip(choice.needs, groups, strict=True):
-        mine = _fill_need(need, [t for t in timed if t[1].node.name not in taken], level, new)
+        mine = _fill_need(board, need, [t for t in timed if t[1].node.name not in taken], level, new)
         if len(mine) < need.size:
             return None
         chosen += mine
@@ -100,19 +103,16 @@ def _fill(choice: Choice, groups: list[list[_Timed]], level: Level,
     return chosen
 
 
-def _fill_need(need: Need, timed: list[_Timed], level: Level, new: frozenset[str]) -> list[_Timed]:
-    """Free nodes, then those in flight, then those that gangs leave before the last in flight is
-    there (a gang that was let in for just that time must not make this one ask again), then new ones."""
+def _fill_need(board: Board, need: Need, timed: list[_Timed], level: Level,
+               new: frozenset[str]) -> list[_Timed]:
+    """Free nodes, then those in flight, then those lent meanwhile, then new ones."""
     at_ms = {s.node.name: t for t, s in timed}
     free = [s for _, s in timed if s.whole]
     chosen = gather(free, min(need.size, len(free)), level)
     flying = sorted((s for _, s in timed if s.whole_soon and s.node.name not in new),
                     key=lambda s: (s.soon_ms, s.order))[:need.size - len(chosen)]
     chosen += flying
-    last_ms = max((s.soon_ms for s in flying), default=0)
-    leaving = sorted((t, s.order) for t, s in timed if not s.whole and not s.whole_soon and t <= last_ms)
-    by_order = {s.order: s for _, s in timed}
-    chosen += [by_order[order] for _, order in leaving][:need.size - len(chosen)]
+    chosen += _lent(board, timed, flying)[:need.size - len(chosen)]
     missing = need.size - len(chosen)
     by_pool: dict[str, list[Spot]] = {}
     for _, spot in timed:
@@ -122,6 +122,22 @@ def _fill_need(need: Need, timed: list[_Timed], level: Level, new: frozenset[str
     alone = next((group for group in by_pool.values() if len(group) >= missing), None)
     more = alone if alone is not None else [s for group in by_pool.values() for s in group]
     return [(at_ms[s.node.name], s) for s in (*chosen, *more[:missing])]
+
+
+def _lent(board: Board, timed: list[_Timed], flying: list[Spot]) -> list[Spot]:
+    """Nodes that gangs took while those in flight boot and give back before they are there.
+
+    They were free and kept for this gang when it asked; letting others in for just that time must not
+    make it ask once more.
+    """
+    if not flying:
+        return []
+    asked_ms = min(_asked_ms(board, [spot]) for spot in flying) - ACTING_MS
+    last_ms = max(spot.soon_ms for spot in flying)
+    lent = [(at_ms, s.order, s) for at_ms, s in timed
+            if not s.whole and not s.soon and at_ms <= last_ms
+            and all(hold.since_ms >= asked_ms for hold in s.holds)]
+    return [spot for _, _, spot in sorted(lent, key=lambda item: item[:2])]
 
 
 def _asked_ms(board: Board, spots: list[Spot]) -> int:

@@ -53,7 +53,8 @@ class RoleNeed:
     @staticmethod
     def all_of(spec: GangSpec) -> tuple[RoleNeed, ...]:
         """What each role of a spec needs, in rank order."""
-        return tuple(RoleNeed(name=name, size=role.size, asks=role.asks()) for name, role in spec.role_items())
+        return tuple(RoleNeed(name=name, size=role.size, asks=role.asks())
+                     for name, role in spec.role_items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

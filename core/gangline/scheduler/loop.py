@@ -41,7 +41,7 @@ class Loop:
     engines: Mapping[str, Engine]
     volumes_root: Path
     now_ms: Callable[[], int]
-    policy: Policy = Policy()
+    policy: Policy = field(default_factory=Policy)
     _wake: threading.Event = field(init=False, default_factory=threading.Event)
     _stopping: bool = field(init=False, default=False)
     _planned: int = field(init=False, default=-1)  # the store's version that the last plan was for
@@ -72,7 +72,7 @@ class Loop:
     def shutdown_nodes(self) -> None:
         """End every supervisor with everything it runs. Call after `stop`."""
         for name, engine in self.engines.items():
-            engine.release([node for node in views.nodes(self.store) if node.engine == name])
+            engine.shutdown([node for node in views.nodes(self.store) if node.engine == name])
 
     def pass_once(self) -> int | None:
         """One whole pass; returns the next instant (ms) at which something is due, if any."""
@@ -93,7 +93,8 @@ class Loop:
             # A planner fault must not move anything; every gang keeps its state for the next pass.
             _log.error("plan refused: %s", "; ".join(faults))
             return
-        loop_service.commit_plan(self.store, decided, now_ms=now_ms)
+        for gang, reason in loop_service.commit_plan(self.store, decided, now_ms=now_ms).refused:
+            _log.warning("%s was not placed after all: %s", gang, reason)
         for request in decided.capacity:
             names = fleet_service.provision(self.store, self.fleet.pool(request.pool), request.nodes,
                                             now_ms=self.now_ms())
@@ -139,7 +140,7 @@ class Loop:
         except GanglineError as exc:
             _log.error("pass failed: %s", exc)
             return ERROR_PAUSE_S
-        except Exception:
+        except Exception:  # noqa: BLE001 - a fault in one pass must not end the loop
             _log.exception("pass failed")
             return ERROR_PAUSE_S
         if due_ms is None:

@@ -6,10 +6,9 @@ import errno
 import logging
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
-from starlette.exceptions import HTTPException
 
 from gangline.model.errors import Bug, GanglineError, NotFound, Rejected, Unavailable
 from gangline.server import client_routes, file_routes, gang_routes, node_routes
@@ -28,6 +27,8 @@ def create_app(state: ServerState) -> FastAPI:
         app.include_router(routes.router, prefix="/v1")
     app.add_exception_handler(GanglineError, _named)
     app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(404, _no_page)
+    app.add_exception_handler(405, _no_method)
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(Exception, _unexpected)
     return app
@@ -63,12 +64,16 @@ def _first_problem(problem: Any) -> Rejected:
             return Rejected(message[:1].lower() + message[1:], field=name)
 
 
+def _no_page(request: Request, exc: Exception) -> Response:
+    return _reply(NotFound(f"there is no {request.url.path} here"))
+
+
+def _no_method(request: Request, exc: Exception) -> Response:
+    return _reply(Rejected(f"{request.url.path} does not take {request.method}"), 405)
+
+
 def _refused(request: Request, exc: Exception) -> Response:
     assert isinstance(exc, HTTPException)
-    if exc.status_code == 404:
-        return _reply(NotFound(f"there is no {request.url.path} here"))
-    if exc.status_code == 405:
-        return _reply(Rejected(f"{request.url.path} does not take {request.method}"), 405)
     return _reply(Rejected(str(exc.detail)), exc.status_code)
 
 

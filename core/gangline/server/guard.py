@@ -7,12 +7,12 @@ import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
+from fastapi import HTTPException
 from fastapi.responses import JSONResponse
-from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gangline.client.address import is_loopback
 from gangline.model.errors import Rejected
+from gangline.server.asgi import App, Message, Receive, Scope, Send
 from gangline.server.blobs import MAX_BLOB_BYTES
 
 MAX_BODY_BYTES = 8 << 20
@@ -24,7 +24,7 @@ class Guard:
     the directory's owner alone gets this far. With `token`, every request must carry it.
     """
 
-    def __init__(self, app: ASGIApp, *, hosts: frozenset[str] | None = None,
+    def __init__(self, app: App, *, hosts: frozenset[str] | None = None,
                  token: str | None = None) -> None:
         self._app = app
         self._hosts = hosts

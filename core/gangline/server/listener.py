@@ -8,7 +8,8 @@ import socket
 from collections.abc import Iterator
 
 import uvicorn
-from starlette.types import ASGIApp
+
+from gangline.server.asgi import App
 
 KEEP_ALIVE_S = 75
 GRACE_S = 5
@@ -17,7 +18,7 @@ GRACE_S = 5
 class Listener(uvicorn.Server):
     """Serves an app until `exit` is set. An idle one does nothing at all, where uvicorn's own ticks."""
 
-    def __init__(self, app: ASGIApp, sock: socket.socket, leave: asyncio.Event) -> None:
+    def __init__(self, app: App, sock: socket.socket, leave: asyncio.Event) -> None:
         super().__init__(uvicorn.Config(
             app, lifespan="off", ws="none", log_config=None, access_log=False, proxy_headers=False,
             server_header=False, date_header=False, timeout_keep_alive=KEEP_ALIVE_S,

@@ -30,7 +30,6 @@ from gangline.server.sockets import bind_tcp, bind_unix
 from gangline.server.state import SchedulerLoop, ServerState, now_ms
 from gangline.server.stopping import leave_when_idle
 from gangline.service import fleet as fleet_service
-from gangline.service import saves
 from gangline.store import Store
 
 IDLE_S = 1800.0
@@ -69,8 +68,6 @@ def serve(settings: Settings, make_loop: LoopFactory) -> None:
         store = Store.open(f"sqlite:///{settings.home / 'gangline.db'}")
         stack.callback(store.close)
         fleet_service.sync_fleet(store, fleet, now_ms=now_ms())
-        # Versions whose ranks were done when an earlier server died are published before anybody asks.
-        saves.finish(store, now_ms=now_ms(), volumes_root=settings.home / "volumes")
         sock, path = bind_unix(settings.home)
         stack.callback(sock.close)
         stack.callback(path.unlink, missing_ok=True)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 
-from gangline.model.errors import Conflict, Unavailable
+from gangline.model.errors import Conflict, GanglineError, Unavailable
 from gangline.model.states import FINAL, GangState
 from gangline.server.notify import ANY_GANG
 from gangline.server.state import ServerState
@@ -23,15 +23,14 @@ async def stop(state: ServerState, *, force: bool) -> None:
 
     Forced, every active gang is cancelled and waited for; `Unavailable` when one does not end.
     """
-    async with state.entry:
+    async with state.entry:  # nothing new comes in between the look and the decision
         state.refuse_when_stopping()
+        if not force and await _is_active(state):
+            raise Conflict(await _still(state),
+                           fix="wait for them, or cancel them with: gangline stop --force")
         state.stopping = True
     try:
-        if await _is_active(state):
-            if not force:
-                raise Conflict(await _still(state),
-                               fix="wait for them, or cancel them with: gangline stop --force")
-            await _end_all(state)
+        await _end_all(state)
     except BaseException:
         state.stopping = False
         raise
@@ -45,15 +44,18 @@ async def leave_when_idle(state: ServerState, idle_s: float) -> None:
     """Stop the server once no gang was active and no client asked anything for `idle_s` seconds."""
     while not state.leave.is_set():
         rest_s = state.used_s + idle_s - time.monotonic()
-        if rest_s <= 0 and (state.watchers or await _is_active(state)):
-            state.used_s = time.monotonic()
-        elif rest_s <= 0:
-            _log.info("nothing to do for %.0f s: leaving", idle_s)
+        if rest_s <= 0:
             try:
-                await stop(state, force=False)
-            except (Conflict, Unavailable) as exc:
-                _log.info("staying: %s", exc)
-        await asyncio.sleep(max(0.05, min(rest_s, idle_s)))
+                if not state.watchers:
+                    await stop(state, force=False)
+                    _log.info("nothing to do for %.0f s: leaving", idle_s)
+            except Conflict:
+                pass  # gangs are active
+            except GanglineError as exc:
+                _log.warning("idle, but cannot leave: %s", exc)
+            state.used_s = time.monotonic()
+            rest_s = idle_s
+        await asyncio.sleep(rest_s)
 
 
 async def _is_active(state: ServerState) -> bool:

@@ -27,6 +27,10 @@ def judge(store: Store, fleet: Fleet, *, now_ms: int) -> Callable[[GangSpec], Re
 
     def refusal(spec: GangSpec) -> Rejected | None:
         wrong = misfit(PendingGang.of(spec, spec.name), picture())
-        return None if wrong is None else Rejected(wrong.text, field=wrong.field, fix=wrong.fix)
+        if wrong is None:
+            return None
+        if wrong.field == "rdma" and any(pool.rdma and not pool.emulated for pool in fleet.pools):
+            return Rejected("rdma cannot be proved on real nodes yet", field="rdma", fix="leave it out")
+        return Rejected(wrong.text, field=wrong.field, fix=wrong.fix)
 
     return refusal

@@ -36,7 +36,9 @@ def provision(store: Store, pool: Pool, count: int, *, now_ms: int) -> tuple[str
     with store.transaction() as tx:
         present = [node for node in tx.nodes.all()
                    if node.pool == pool.name and node.lifecycle is not NodeLifecycle.GONE]
-        path = present[0].path if present else (f"{pool.name}-leaf",)
+        # What the plan supposed of a node to come: where it will hang is not known in a pool of many leaves.
+        paths = {node.path for node in present} or {(f"{pool.name}-leaf",)}
+        path = paths.pop() if len(paths) == 1 else ()
         names = []
         for _ in range(max(0, min(count, pool.most - len(present)))):
             node = DeclaredNode(name=_free_name(tx, pool.name), pool=pool.name, path=path,

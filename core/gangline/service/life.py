@@ -138,7 +138,9 @@ def ask_to_end(tx: Transaction, gang: Gang, cause: Cause, text: str, now_ms: int
     False when there is nothing to do: it is final, was asked before, or every rank has already
     ended well, so that only its own end is left to record.
     """
-    if gang.state.final or gang.cancel_cause is not None or gang.state is GangState.COMMITTING:
+    if gang.state.final or gang.cancel_cause is not None:
+        return False
+    if gang.state is GangState.COMMITTING and tx.attempts.get(gang.id, gang.attempt).end is None:
         return False
     tx.gangs.ask_to_end(gang.id, cause, text)
     tx.events.add("cancel.requested", now_ms, gang=gang.id, cause=cause, reason=text)

@@ -22,6 +22,7 @@ from gangline.service.submit import grace_ms, on_orphan
 from gangline.store import Attempt, Gang, Lease, Node, Store, Transaction
 
 START_DEADLINE_MS = 120_000
+VERIFY_BYTES_PER_MS = 20_000  # how slow storage may be when a version is read before the start
 COMMIT_DEADLINE_MS = 600_000
 
 __all__ = ["COMMIT_DEADLINE_MS", "START_DEADLINE_MS", "Committed", "commit_plan", "snapshot", "tick"]
@@ -74,9 +75,10 @@ def _due(tx: Transaction, attempt: Attempt, now_ms: int) -> int | None:
     due_ms: int | None = None
     match attempt.phase:
         case Phase.ASSEMBLING | Phase.STARTING:
-            due_ms = attempt.issued_ms + START_DEADLINE_MS
+            due_ms = _start_by_ms(tx, attempt)
             if due_ms <= now_ms:
-                life.decide_end(tx, gang, End(cause=Cause.LAUNCH, text=_late(tx, attempt)), now_ms)
+                text = _late(tx, attempt, now_ms)
+                life.decide_end(tx, gang, End(cause=Cause.LAUNCH, text=text), now_ms)
         case Phase.RUNNING:
             if gang.timeout_ms is not None and attempt.running_ms is not None:
                 due_ms = attempt.running_ms + max(0, gang.timeout_ms - gang.ran_ms)
@@ -91,12 +93,18 @@ def _due(tx: Transaction, attempt: Attempt, now_ms: int) -> int | None:
     return None if due_ms is None or due_ms <= now_ms else due_ms
 
 
-def _late(tx: Transaction, attempt: Attempt) -> str:
+def _start_by_ms(tx: Transaction, attempt: Attempt) -> int:
+    """When it must run: every byte of the versions it resumes from is verified before that."""
+    resumed = sum(tx.versions.get(chosen.volume, chosen.version).bytes for chosen in attempt.resume)
+    return attempt.issued_ms + START_DEADLINE_MS + resumed // VERIFY_BYTES_PER_MS
+
+
+def _late(tx: Transaction, attempt: Attempt, now_ms: int) -> str:
     starting = attempt.phase is Phase.STARTING
     late = [member.node for member in tx.attempts.members(attempt.gang, attempt.number)
             if (member.started_ms if starting else member.ready_ms) is None]
     what = "started" if starting else "ready"
-    return (f"not running {START_DEADLINE_MS // 1000}s after placement: "
+    return (f"not running {(now_ms - attempt.issued_ms) // 1000}s after its orders: "
             f"{', '.join(late[:5])} {'is' if len(late) == 1 else 'are'} not {what}")
 
 
@@ -128,7 +136,9 @@ def _node_state(node: Node, taken: set[int], now_ms: int) -> NodeState:
 def _pool_state(pool: Pool, nodes: tuple[Node, ...]) -> PoolState:
     present = sum(node.pool == pool.name and node.lifecycle is not NodeLifecycle.GONE for node in nodes)
     return PoolState(
-        name=pool.name, gpu=pool.ask, zone=pool.zone, fabric=pool.fabric, rdma=pool.rdma is not None,
+        name=pool.name, gpu=pool.ask, zone=pool.zone, fabric=pool.fabric,
+        # Real nodes cannot prove it yet, and unknown is not healthy.
+        rdma=pool.rdma is not None and pool.emulated,
         nodes=present, most=pool.most, boot_ms=round(pool.boot * 1000),
         price_nano_per_gpu_hour=pool.price_nano_per_gpu_hour, emulated=pool.emulated)
 

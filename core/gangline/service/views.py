@@ -99,7 +99,7 @@ def view(tx: Transaction, gang: Gang, now_ms: int | None) -> GangView:
         ranks=_ranks(tx, gang), progress=gang.progress,
         versions=tuple(VersionRef(volume=v.volume, version=v.version, step=v.step, metrics=v.metrics,
                                   manifest_sha256=v.manifest_sha256)
-                       for v in tx.versions.by(gang.id)),
+                       for v in reversed(tx.versions.by(gang.id))),
         end=gang.end, cancel_requested=gang.cancel_text,
         cost_nano=leases_cost_nano([lease for lease in leases if lease.currency == currency],
                                    gang.changed_ms if now_ms is None else now_ms),
