@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import DAGS, PLUGINS, child_environ
+from conftest import DAGS, child_environ
 from deployment import STATE_S, Deployment, running, wait_for
 
 from gangline.client import Client
 from gangline.model.gang import GangView
 from gangline.model.states import GangState
 
-pytestmark = pytest.mark.timeout(900)  # the first test also pays for starting everything
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first test also pays for starting everything
 
 DAG = "gangs"
 SYNC_DAG = "gangs_sync"
@@ -65,7 +65,6 @@ def gates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def airflow(airflow_db: Path, gates: Path, client: Client) -> Iterator[Deployment]:
-    (PLUGINS / "gangs.py").write_text("from airflow_gangline.plugin import GanglinePlugin as Listening\n")
     (DAGS / "gangs_work.py").write_text(textwrap.dedent(_WORK))
     (DAGS / "gangs.py").write_text(textwrap.dedent(_SOURCE).replace("GATES", str(gates)))
     with running(airflow_db, child_environ()) as deployment:

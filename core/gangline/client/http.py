@@ -190,8 +190,9 @@ class Client:
         with self._lock:
             # Connections inherited over a fork belong to the parent: never use or close them.
             if self._http is None or self._owner_pid != os.getpid():
-                transport = httpx.HTTPTransport(uds=self.address.socket, limits=LIMITS) \
-                    if self.address.socket else None
+                transport = None
+                if self.address.socket:
+                    transport = httpx.HTTPTransport(uds=self.address.socket, limits=LIMITS, verify=False)  # it has no TLS
                 self._http = httpx.Client(transport=transport, limits=LIMITS, **client_options(self.address))
                 self._owner_pid = os.getpid()
             return self._http
