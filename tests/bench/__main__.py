@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import platform
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ LOADED = 0.25  # of all cores, taken by others
 
 def main() -> int:
     names, rounds, as_json = _arguments()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the fleet is stopped then too
     console = Console(stderr=True)
     machine = _machine()
     console.print(_load_notice(machine), style="yellow" if machine["loaded"] else None, soft_wrap=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from lab import RANKS, Lab, read_marks
+from lab import RANKS, Fleet, Lab, read_marks
 from table import Row
 
 ABOUT = "submit to first user line on 4 nodes x 2 ranks, against 4 torchrun agents"
@@ -41,7 +41,10 @@ def run(lab: Lab) -> list[Row]:
     _first_line_s(lab, ways["warm command"])  # not counted: the first of its kind finds nothing cached
     for turn in range(lab.rounds):
         for name, way in ways.items():
+            began_ms = time.time_ns() // 1_000_000
             taken[name].append(_first_line_s(lab, way))
+            if name == "warm command":
+                lab.say(f"startup: {name}: {_time_line(fleet, began_ms)}")
         lab.say(f"startup: round {turn + 1} of {lab.rounds}: "
                 + ", ".join(f"{name} {values[-1]:.2f} s" for name, values in taken.items()))
     rows = []
@@ -57,6 +60,13 @@ def _first_line_s(lab: Lab, way: Callable[[Path], None]) -> float:
     began_ns = time.time_ns()
     way(folder)
     return (max(read_marks(folder, WORLD).values()) - began_ns) / 1e9
+
+
+def _time_line(fleet: Fleet, began_ms: int) -> str:
+    """When the newest gang's last event of each kind was, from the start of its submission."""
+    events = fleet.client.events(fleet.client.list(limit=1)[0].gang).events
+    last_ms = {event.kind: event.at_ms - began_ms for event in events}
+    return ", ".join(f"{kind} {at_ms} ms" for kind, at_ms in last_ms.items())
 
 
 def _spec(folder: Path) -> dict[str, Any]:

@@ -10,6 +10,9 @@ from typing import Any
 
 import gangline
 
+# As a model's are: torch plans a sharded tensor in time and memory that grow with its first dimension.
+LAYERS, COLUMNS = 16, 4096
+
 
 def first_line(folder: str) -> None:
     """The same as first_line.py, as a function."""
@@ -42,10 +45,11 @@ def save_in_turn(folder: str, part_bytes: int, rounds: int) -> dict[str, list[fl
     from torch.distributed.tensor import DTensor, Shard
 
     dist.init_process_group("gloo")
-    part = torch.rand(part_bytes // 4, generator=torch.Generator().manual_seed(dist.get_rank()))
+    layers = torch.rand(LAYERS, part_bytes // LAYERS // 4 // COLUMNS, COLUMNS)
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    state = {"weights": DTensor.from_local(part, mesh, [Shard(0)], run_check=False)}
-    data = memoryview(part.numpy()).cast("B")
+    state = {f"layer-{i}": DTensor.from_local(layer.clone(), mesh, [Shard(0)], run_check=False)
+             for i, layer in enumerate(layers)}
+    data = memoryview(layers.numpy()).cast("B")
     seconds: dict[str, list[float]] = {"raw": [], "plain": [], "dcp": []}
     for turn in range(rounds + 1):
         ways: dict[str, Callable[[], Any]] = {
