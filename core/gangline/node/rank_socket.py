@@ -23,7 +23,7 @@ from gangline.node.outbox import About, Outbox
 _LOG = logging.getLogger(__name__)
 _PATH_BYTES = 107  # what a unix socket address can hold
 _LINE_BYTES = 64 << 20  # a report may list very many files
-_RETRY_S = 45.0  # how long a rank's request outlives a server that is away; ranks wait for 60
+_RETRY_S = 90.0  # how long a rank's request outlives a server that is away; ranks wait for 150
 _HOLD_S = 20.0  # how long a question about an unpublished save is held
 _HOLD_PAUSES_S = (0.05, 1.0)
 
