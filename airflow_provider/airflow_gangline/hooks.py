@@ -100,8 +100,9 @@ def endpoint_of(connection: Any) -> Endpoint:
     """The endpoint in an Airflow connection; ValueError when its extra is not an object."""
     extra = connection.extra_dejson or {}
     return Endpoint(
-        conn_id=connection.conn_id, url=_url_of(connection), token=connection.password or None, home=extra.get("home") or None,
-        tenant=extra.get("tenant") or None, deployment=extra.get("deployment") or DEFAULT_DEPLOYMENT)
+        conn_id=connection.conn_id, url=_url_of(connection), token=connection.password or None,
+        home=extra.get("home") or None, tenant=extra.get("tenant") or None,
+        deployment=extra.get("deployment") or DEFAULT_DEPLOYMENT)
 
 
 def _url_of(connection: Any) -> str | None:

@@ -32,8 +32,8 @@ def test_the_url_of_a_connection(monkeypatch: pytest.MonkeyPatch, fields: dict[s
 def test_what_else_a_connection_says(monkeypatch: pytest.MonkeyPatch) -> None:
     hook = connection(monkeypatch, "gang_test", host="https://gang.example", password="secret",
                       extra={"deployment": "prod", "tenant": "research", "home": "/srv/gangline"})
-    expected = Endpoint(conn_id="gang_test", url="https://gang.example", token="secret", deployment="prod", tenant="research",
-                        home="/srv/gangline")
+    expected = Endpoint(conn_id="gang_test", url="https://gang.example", token="secret", deployment="prod",
+                        tenant="research", home="/srv/gangline")
     assert hook.endpoint() == expected
     assert asyncio.run(hook.aendpoint()) == expected
     assert "secret" not in repr(expected)
