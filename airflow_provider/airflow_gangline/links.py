@@ -10,7 +10,7 @@ LINK_KEY = "gangline_link"
 
 
 class GangLink(BaseOperatorLink):
-    """Leads from the task to its gang: a page of the server, or the command that shows it."""
+    """Leads from the task to its gang: the command that shows it, for a server has no pages."""
 
     name = "Gang"
 
@@ -32,7 +32,6 @@ class GangLink(BaseOperatorLink):
 
 
 def link_to(client_url: str, gang: str) -> str:
-    """The page of a gang, or for a server without one the command line that shows it."""
-    if client_url.startswith(("http://", "https://")):
-        return f"{client_url.rstrip('/')}/gangs/{gang}"
-    return f"gangline show {gang}"
+    """The command line that shows a gang; a server that is not of this machine is named in it."""
+    where = f" --url {client_url}" if client_url.startswith(("http://", "https://")) else ""
+    return f"gangline show {gang}{where}"

@@ -34,7 +34,7 @@ class GanglineResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     def client(self) -> Client:
         """A connection; starts the embedded server when one is needed. Close it or use it in `with`."""
-        return connect(self.url, home=Path(self.home) if self.home else None, token=self.token)
+        return connect(self.url, home=Path(self.home) if self.home else None, tenant=self.tenant, token=self.token)
 
     def run(self, context: StepContext, target: Target, args: Mapping[str, Any] | None = None, *,
             part: str | None = None, **options: Any) -> GangOutcome:
@@ -56,8 +56,6 @@ class GanglineResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         Raises:
             dagster.Failure: at least one gang did not succeed; all have ended by then.
         """
-        if self.tenant is not None:
-            options.setdefault("tenant", self.tenant)
         labels = {"dagster/run": context.run.run_id, "dagster/job": context.run.job_name}
         options["labels"] = {**labels, **options.get("labels", {})}
         origin = Origin(slot=step_slot(context, self.deployment, part), home=Path(self.home) if self.home else None)
@@ -66,8 +64,14 @@ class GanglineResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             for view in views:
                 if view.state is not GangState.SUCCEEDED:
                     raise failure(view)
-            return [GangOutcome(view, _usage(client, view)) for view in views]
+            used = _usage(client, views)
+            return [GangOutcome(view, tuple(used.get(view.gang, ()))) for view in views]
 
 
-def _usage(client: Client, view: GangView) -> tuple[UsageRow, ...]:
-    return tuple(row for row in client.usage(by=("gang", "cause")) if row.by.get("gang") == view.gang)
+def _usage(client: Client, views: Sequence[GangView]) -> dict[str, list[UsageRow]]:
+    """What the gangs used by cause, asked for once, and only from when the first of them was there."""
+    found: dict[str, list[UsageRow]] = {}
+    if views:
+        for row in client.usage(by=("gang", "cause"), from_ms=min(view.submitted_ms for view in views)):
+            found.setdefault(row.by["gang"], []).append(row)
+    return found

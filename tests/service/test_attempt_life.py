@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from service_world import World, kinds, phases
+from service_world import FLEET, World, kinds, phases
 
 from gangline.model.errors import Conflict
 from gangline.model.gang import Progress
@@ -415,7 +415,8 @@ def test_a_clock_that_goes_backwards_never_makes_negative_time(world: World) -> 
 def test_a_node_that_left_the_fleet_has_no_supervisor(world: World) -> None:
     from gangline.service import fleet as fleet_service
 
-    fleet_service.retire(world.store, "p-4", now_ms=world.now_ms)
+    smaller = FLEET.model_copy(update={"pools": (FLEET.pools[0].model_copy(update={"min": 3}),)})
+    fleet_service.sync_fleet(world.store, smaller, now_ms=world.now_ms)
     with pytest.raises(Conflict):
         world.hello("p-4")
     with world.store.transaction() as tx:

@@ -8,7 +8,7 @@ from service_world import World, kinds, phases, submission
 from gangline.model.errors import Conflict, NotFound, Rejected, Superseded
 from gangline.model.orders import Empty, OrderPhase
 from gangline.model.states import Cause, GangState
-from gangline.service import loop, saves, submit, views
+from gangline.service import loop, submit, versions, views
 
 SLOT = "dag/run/step"
 
@@ -159,7 +159,7 @@ def test_a_seed_version_must_exist(world: World) -> None:
         world.submit(volumes={"/ckpt": {"volume": "sft", "from": "sft@best"}})
     with pytest.raises(Rejected, match="another volume"):
         world.submit(volumes={"/ckpt": {"volume": "sft", "from": "base@1"}})
-    assert saves.volumes(world.store, world.root) == []
+    assert versions.volumes(world.store, world.root) == []
 
 
 def test_watch_gives_the_events_after_the_cursor(world: World) -> None:

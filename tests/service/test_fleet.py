@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
 from service_world import FLEET, World
 
-from gangline.model.errors import Conflict
 from gangline.model.fleet import Fleet
 from gangline.model.states import NodeLifecycle
 from gangline.service import fleet, loop, nodes, views
@@ -91,16 +89,6 @@ def test_pools_grow_by_booting_nodes_up_to_their_most(world: World) -> None:
     assert len(names(world.store)) == 6
     kinds = [event.kind for event in views.events_after(world.store, None, 0)]
     assert "capacity.requested" in kinds
-
-
-def test_a_busy_node_is_not_retired(world: World) -> None:
-    gang = world.submit()
-    world.run(gang)
-    with pytest.raises(Conflict, match=gang):
-        fleet.retire(world.store, "p-1", now_ms=world.now_ms)
-    fleet.retire(world.store, "p-4", now_ms=world.now_ms)
-    fleet.retire(world.store, "p-4", now_ms=world.now_ms)
-    assert names(world.store) == ["p-1", "p-2", "p-3"]
 
 
 def test_a_leased_node_keeps_its_kind_until_it_is_idle(world: World) -> None:

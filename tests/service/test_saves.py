@@ -12,7 +12,7 @@ from gangline.model.errors import Conflict, NotFound, Rejected, Unavailable
 from gangline.model.orders import Damaged, Empty, OpenSave, RankSaved
 from gangline.model.states import Cause, GangState
 from gangline.model.volume import Manifest
-from gangline.service import loop, saves, submit
+from gangline.service import loop, saves, submit, versions
 
 VOLUMES = {"/ckpt": "sft"}
 
@@ -37,7 +37,7 @@ def test_the_last_rank_publishes_the_version(world: World) -> None:
         assert state.published is None
     assert state.missing_ranks == (3,)
     assert report(world, world.saved(gang, save, 3)).published == 1
-    view = saves.volume(world.store, "sft", world.root)
+    view = versions.volume(world.store, "sft", world.root)
     version = view.versions[0]
     assert (version.version, version.step, version.files, version.slot) == (1, 7, 4, "dag/run/step")
     text = (world.root / "sft" / version.directory / "manifest.json").read_text()
@@ -56,7 +56,7 @@ def test_the_parent_is_the_slots_newest_version(world: World) -> None:
     world.run(other)
     assert world.save(other, "x") == 3
     assert world.save(gang, "three") == 4
-    parents = {v.version: v.parent for v in saves.volume(world.store, "sft", world.root).versions}
+    parents = {v.version: v.parent for v in versions.volume(world.store, "sft", world.root).versions}
     assert parents == {1: None, 2: 1, 3: None, 4: 2}
 
 
@@ -70,7 +70,7 @@ def test_reports_may_be_repeated_but_not_changed(world: World) -> None:
     for rank in range(1, 4):
         report(world, world.saved(gang, save, rank))
     assert report(world, first).published == 1
-    assert len(saves.volume(world.store, "sft", world.root).versions) == 1
+    assert len(versions.volume(world.store, "sft", world.root).versions) == 1
 
 
 def test_a_crash_between_manifest_and_row_is_finished_by_the_next_report(world: World) -> None:
@@ -88,7 +88,7 @@ def test_a_crash_between_manifest_and_row_is_finished_by_the_next_report(world: 
         report(world, world.saved(gang, save, rank))
     with pytest.raises(Crash):
         report(world, world.saved(gang, save, 3), put_manifest=put_and_die)
-    assert saves.volume(world.store, "sft", world.root).versions == ()
+    assert versions.volume(world.store, "sft", world.root).versions == ()
     world.later(5)
     assert report(world, world.saved(gang, save, 1)).published == 1
 
@@ -165,7 +165,7 @@ def test_a_manifest_that_is_there_already_and_differs_is_a_conflict(world: World
     with pytest.raises(Conflict):
         report(world, world.saved(gang, save, 3))
     assert saves.save_state(world.store, save).error
-    assert saves.volume(world.store, "sft", world.root).versions == ()
+    assert versions.volume(world.store, "sft", world.root).versions == ()
 
 
 def test_only_the_current_attempt_may_save(world: World) -> None:
@@ -253,7 +253,7 @@ def test_the_next_attempt_resumes_from_the_newest_version(world: World) -> None:
     task = next(iter(world.order(gang).values())).task
     assert task is not None
     mount = task.mounts[0]
-    version = saves.volume(world.store, "sft", world.root).versions[0]
+    version = versions.volume(world.store, "sft", world.root).versions[0]
     assert (mount.resume, mount.resume_dir, mount.manifest_sha256) == (
         2, version.directory, version.manifest_sha256)
     assert mount.root == str(world.root / "sft")
@@ -296,7 +296,7 @@ def test_a_damaged_version_is_skipped_in_the_same_attempt(world: World) -> None:
     assert {order.generation for order in world.order(gang).values()} == {after["generation"]}
     world.report(node, Damaged(**after, volume="sft", version=1, text="also"))
     assert resumed(world, gang) == []
-    assert [v.damaged for v in saves.volume(world.store, "sft", world.root).versions] == [
+    assert [v.damaged for v in versions.volume(world.store, "sft", world.root).versions] == [
         "a byte is wrong", "also"]
     assert world.report(node, Damaged(**world.about(gang), volume="sft", version=7, text="?")) == 0
 
@@ -305,10 +305,10 @@ def test_a_seed_is_used_until_the_slot_has_saved_and_never_replaced_by_nothing(w
     maker = running(world)
     world.save(maker, "one")
     world.save(maker, "two")
-    saves.set_name(world.store, "sft", "best", 1, 0, now_ms=world.now_ms)
+    versions.set_name(world.store, "sft", "best", 1, 0, now_ms=world.now_ms)
     seeded = {"/ckpt": {"volume": "sft", "from": "sft@best"}}
     gang = world.submit("seeded", volumes=seeded)
-    saves.set_name(world.store, "sft", "best", 2, None, now_ms=world.now_ms)
+    versions.set_name(world.store, "sft", "best", 2, None, now_ms=world.now_ms)
     world.plan()
     assert resumed(world, gang) == [1]
     node = world.view(gang).attempts[0].nodes[0].node
@@ -325,7 +325,8 @@ def test_a_seed_damaged_while_its_gang_waits_fails_the_gang(world: World) -> Non
     maker = running(world)
     world.save(maker, "one")
     gang = world.submit("seeded", volumes={"/ckpt": {"volume": "sft", "from": "sft@1"}})
-    saves.mark_damaged(world.store, "sft", 1, "bit rot", now_ms=world.now_ms)
+    with world.store.transaction() as tx:
+        tx.versions.damage("sft", 1, "bit rot")
     assert not world.plan()
     assert world.view(gang).state == GangState.FAILED
 
@@ -336,7 +337,7 @@ def test_names_move_by_compare_and_swap(world: World) -> None:
     world.save(gang, "two")
 
     def name(version: int, expected: int | None, text: str = "best"):  # type: ignore[no-untyped-def]
-        return saves.set_name(world.store, "sft", text, version, expected, now_ms=world.now_ms)
+        return versions.set_name(world.store, "sft", text, version, expected, now_ms=world.now_ms)
 
     assert name(1, 0).revision == 1
     with pytest.raises(Conflict):
@@ -349,8 +350,8 @@ def test_names_move_by_compare_and_swap(world: World) -> None:
         with pytest.raises(Rejected):
             name(1, None, bad)
     with pytest.raises(NotFound):
-        saves.set_name(world.store, "nope", "best", 1, None, now_ms=1)
-    assert [(p.name, p.version) for p in saves.volume(world.store, "sft", world.root).names] == [("best", 1)]
+        versions.set_name(world.store, "nope", "best", 1, None, now_ms=1)
+    assert [(p.name, p.version) for p in versions.volume(world.store, "sft", world.root).names] == [("best", 1)]
 
 
 def test_one_key_at_two_mounts_of_one_volume_is_refused(world: World) -> None:

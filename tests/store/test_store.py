@@ -84,7 +84,7 @@ def test_the_version_counts_transactions_that_matter_to_a_plan() -> None:
     assert store.version() == 1
     with store.transaction() as tx:
         tx.events.add("nothing", 1)
-        assert store.version(tx) == 1
+        assert tx.version() == 1
     assert store.version() == 1
     store.close()
 

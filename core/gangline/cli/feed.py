@@ -15,6 +15,7 @@ from gangline.model.gang import GangView
 if TYPE_CHECKING:
     from gangline.client.http import Client
 
+
 @dataclass(frozen=True, slots=True)
 class News:
     """The gang as it is now."""

@@ -10,15 +10,14 @@ import click
 from gangline.cli.app import Reach, as_json, cli, reaches_server
 from gangline.cli.output import show, show_json
 from gangline.cli.render_usage import usage_table
+from gangline.metering import BY
 from gangline.model.errors import Rejected
 from gangline.model.units import parse_duration_s
-
-GROUPS = ("gang", "attempt", "node", "tenant", "slot", "cause", "pool")
 
 
 @cli.command()
 @click.option("--by", default="cause", show_default=True, metavar="GROUP,…",
-              help=f"One or more of {', '.join(GROUPS)}.")
+              help=f"One or more of {', '.join(BY)}.")
 @click.option("--from", "from_text", metavar="TIME",
               help="From then on: 2026-01-31, 2026-01-31T12:00, or 24h for a day ago.")
 @click.option("--to", "to_text", metavar="TIME", help="Until then, in the same forms [default: now].")
@@ -33,10 +32,10 @@ def usage(reach: Reach, by: str, from_text: str | None, to_text: str | None, as_
       gangline usage --by tenant --from 2026-01-01 --to 2026-02-01 --json
     """
     groups = [part.strip() for part in by.split(",") if part.strip()]
-    wrong = [group for group in groups if group not in GROUPS]
+    wrong = [group for group in groups if group not in BY]
     if wrong or not groups:
         raise Rejected(f"{(wrong or [by])[0]!r} is not a group", field="--by",
-                       fix=f"choose from {', '.join(GROUPS)}")
+                       fix=f"choose from {', '.join(BY)}")
     now_ms = int(time.time() * 1000)
     rows = reach.client().usage(groups, from_ms=instant_ms(from_text, "--from", now_ms),
                                 to_ms=instant_ms(to_text, "--to", now_ms))

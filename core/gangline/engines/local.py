@@ -49,13 +49,15 @@ class Supervisor:
 class LocalEngine:
     """Starts, finds again, watches and ends the supervisors of this machine's nodes.
 
-    `sweep(home, node)` kills what a dead supervisor left on a node; `server_url` is where supervisors
-    call; `template_socket` is where they find the warm template, which `end_template` ends.
+    `sweep(home, node)` kills what a dead supervisor left on a node and `is_swept` says whether it could
+    kill all; `server_url` is where supervisors call; `template_socket` is where they find the warm
+    template, which `end_template` ends.
     """
 
     home: Path
     server_url: str
     sweep: Callable[[Path, str], int]
+    is_swept: Callable[[Path, str], bool]
     template_socket: Path
     end_template: Callable[[Path], None]
     name: str = "local"
@@ -82,7 +84,8 @@ class LocalEngine:
                 continue
             count = self.sweep(self.home, node.node)
             left = f"; {count} processes it left were killed" if count else ""
-            lost.append(NodeLoss(node=node.node, text=f"the supervisor of {node.node} died{left}", swept=True))
+            lost.append(NodeLoss(node=node.node, text=f"the supervisor of {node.node} died{left}",
+                                 swept=self.is_swept(self.home, node.node)))
         return tuple(lost)
 
     def shutdown(self, nodes: Iterable[NodeView]) -> None:

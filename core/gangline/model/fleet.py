@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from enum import StrEnum
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from gangline.model.base import Wire
 from gangline.model.gpu import CPU, GpuAsk, parse_gpu
 from gangline.model.spec import Name, Seconds
 from gangline.model.units import parse_money_nano
-
-Money = Annotated[int, BeforeValidator(parse_money_nano)]
 
 
 class NodeCondition(StrEnum):

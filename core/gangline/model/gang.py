@@ -50,8 +50,9 @@ class Holder(Wire):
 class Wait(Wire):
     """Why a gang is not placed, as the last plan saw it.
 
-    `code` is one of: starting, busy, reserved, capacity, never, order. `short` is the number of
-    nodes missing in the best group; `earliest_ms` is when the plan expects to start it, if it knows.
+    `code` is a plan's `WaitCode` (busy, reserved, capacity, unavailable, never), or "order" while the
+    gang it replaces still holds its nodes. `short` is the number of nodes missing in the best group;
+    `earliest_ms` is when the plan expects to start it, if it knows.
     """
 
     code: str
@@ -210,18 +211,6 @@ class LogChunk(Wire):
     next: int
 
 
-class LeaseView(Wire):
-    """A gang's hold on GPUs of one node."""
-
-    lease: int
-    gang: str
-    node: str
-    gpus: tuple[int, ...]
-    generation: int
-    opened_ms: int
-    closed_ms: int | None = None
-
-
 class UsageRow(Wire):
     """Seconds and money of one group of intervals. `cost_nano` parts sum to the whole exactly."""
 
@@ -230,4 +219,3 @@ class UsageRow(Wire):
     node_ms: int
     cost_nano: int
     currency: str
-

@@ -230,4 +230,3 @@ class LogPiece(_About):
     rank: int
     offset: int = Field(ge=0)
     data_b64: str
-

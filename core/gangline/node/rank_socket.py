@@ -23,13 +23,13 @@ from gangline.node.outbox import About, Outbox
 _LOG = logging.getLogger(__name__)
 _PATH_BYTES = 107  # what a unix socket address can hold
 _LINE_BYTES = 64 << 20  # a report may list very many files
-_RETRY_S = 45.0  # how long a rank's request outlives a server that is away; ranks wait for 60
+_RETRY_S = 90.0  # how long a rank's request outlives a server that is away; ranks wait for 150
 _HOLD_S = 20.0  # how long a question about an unpublished save is held
 _HOLD_PAUSES_S = (0.05, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Tenant:
+class Caller:
     """The attempt behind a token."""
 
     about: About
@@ -41,10 +41,10 @@ class RankSocket:
 
     def __init__(self, link: Link, outbox: Outbox, path: Path) -> None:
         self._link, self._outbox, self.path = link, outbox, path
-        self._tenants: dict[str, Tenant] = {}
+        self._callers: dict[str, Caller] = {}
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[None]] = set()
-        self._ops: dict[str, Callable[[Tenant, Mapping[str, Any]], Awaitable[dict[str, Any]]]] = {
+        self._ops: dict[str, Callable[[Caller, Mapping[str, Any]], Awaitable[dict[str, Any]]]] = {
             "hello": self._hello, "open_save": self._open_save, "report_save": self._report_save,
             "save_state": self._save_state, "progress": self._progress}
         self.advanced: set[About] = set()  # attempts that have reported progress
@@ -62,13 +62,13 @@ class RankSocket:
         await asyncio.gather(*self._serving, return_exceptions=True)
         self.path.unlink(missing_ok=True)
 
-    def admit(self, token: str, tenant: Tenant) -> None:
-        self._tenants[token] = tenant
+    def admit(self, token: str, caller: Caller) -> None:
+        self._callers[token] = caller
 
     def expel(self, token: str) -> None:
-        tenant = self._tenants.pop(token, None)
-        if tenant is not None:
-            self.advanced.discard(tenant.about)
+        caller = self._callers.pop(token, None)
+        if caller is not None:
+            self.advanced.discard(caller.about)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -91,13 +91,13 @@ class RankSocket:
             request = json.loads(line)
             if not isinstance(request, dict):
                 raise Rejected("a request is a JSON object")
-            tenant = self._tenants.get(str(request.get("token")))
-            if tenant is None:
+            caller = self._callers.get(str(request.get("token")))
+            if caller is None:
                 raise NotFound("this attempt is over, or the token is not of this supervisor")
             op = self._ops.get(str(request.get("op")))
             if op is None:
                 raise Rejected(f"unknown op {request.get('op')!r}")
-            return {"ok": True, **await op(tenant, request)}
+            return {"ok": True, **await op(caller, request)}
         except GanglineError as exc:
             return {"ok": False, "error": exc.to_wire()}
         except (KeyError, TypeError, ValueError) as exc:
@@ -106,26 +106,26 @@ class RankSocket:
             _LOG.error("a rank's request failed", exc_info=exc)
             return {"ok": False, "error": Bug(f"the supervisor failed: {exc!r}").to_wire()}
 
-    async def _hello(self, tenant: Tenant, request: Mapping[str, Any]) -> dict[str, Any]:
+    async def _hello(self, caller: Caller, request: Mapping[str, Any]) -> dict[str, Any]:
         return {}
 
-    async def _open_save(self, tenant: Tenant, request: Mapping[str, Any]) -> dict[str, Any]:
-        mount = next((m for m in tenant.task.mounts if m.mount == request["mount"]), None)
+    async def _open_save(self, caller: Caller, request: Mapping[str, Any]) -> dict[str, Any]:
+        mount = next((m for m in caller.task.mounts if m.mount == request["mount"]), None)
         if mount is None:
             raise NotFound(f"the gang mounts no volume at {request['mount']!r}", field="mount")
-        body = OpenSave.parse({**_about(tenant), "mount": request["mount"], "key": request["key"],
+        body = OpenSave.parse({**_about(caller), "mount": request["mount"], "key": request["key"],
                                "step": request.get("step")})
         opened = SaveDir.parse(await self._link.insist("POST", "/v1/saves/open", body, for_s=_RETRY_S))
         return {**opened.full(), "root": mount.root}
 
-    async def _report_save(self, tenant: Tenant, request: Mapping[str, Any]) -> dict[str, Any]:
-        body = RankSaved.parse({**_about(tenant), "save": request["save"], "rank": request["rank"],
+    async def _report_save(self, caller: Caller, request: Mapping[str, Any]) -> dict[str, Any]:
+        body = RankSaved.parse({**_about(caller), "save": request["save"], "rank": request["rank"],
                                 "files": request["files"], "format": request["format"],
                                 "metrics": request.get("metrics") or {}, "extra": request.get("extra") or {}})
         state = SaveState.parse(await self._link.insist("POST", "/v1/saves/report", body, for_s=_RETRY_S))
         return state.full()
 
-    async def _save_state(self, tenant: Tenant, request: Mapping[str, Any]) -> dict[str, Any]:
+    async def _save_state(self, caller: Caller, request: Mapping[str, Any]) -> dict[str, Any]:
         path = f"/v1/saves/{int(request['save'])}"
         deadline_s = time.monotonic() + _HOLD_S
         pause_s = _HOLD_PAUSES_S[0]
@@ -137,13 +137,13 @@ class RankSocket:
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 1.5, _HOLD_PAUSES_S[1])
 
-    async def _progress(self, tenant: Tenant, request: Mapping[str, Any]) -> dict[str, Any]:
+    async def _progress(self, caller: Caller, request: Mapping[str, Any]) -> dict[str, Any]:
         progress = Progress.parse(request["progress"])
-        self.advanced.add(tenant.about)
+        self.advanced.add(caller.about)
         if request.get("rank") == 0:
             if not progress.at_ms:
                 progress = progress.model_copy(update={"at_ms": time.time_ns() // 1_000_000})
-            self._outbox.advance(tenant.about, progress)
+            self._outbox.advance(caller.about, progress)
         return {}
 
 
@@ -161,6 +161,6 @@ def socket_path(node_dir: Path) -> Path:
     return folder / f"{hashlib.sha256(os.fsencode(node_dir)).hexdigest()[:16]}.sock"
 
 
-def _about(tenant: Tenant) -> dict[str, Any]:
-    gang, attempt, generation = tenant.about
+def _about(caller: Caller) -> dict[str, Any]:
+    gang, attempt, generation = caller.about
     return {"gang": gang, "attempt": attempt, "generation": generation}

@@ -19,7 +19,7 @@ from gangline.node import cgroup, environment, proc, sweep
 from gangline.node.assemble import Assembled, DamagedVersion, Node, assemble, cause_of, run_dir
 from gangline.node.logs import last_lines
 from gangline.node.outbox import About
-from gangline.node.rank_socket import Tenant
+from gangline.node.rank_socket import Caller
 from gangline.node.verdict import Ending, judge
 
 _LOG = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ class Tree:
             _LOG.warning("cannot assemble %s", self.about, exc_info=exc)
             self._refuse(Cause.LAUNCH, cause_of(exc))
         else:
-            self._node.ranks.admit(self._ready.place.token, Tenant(self.about, self._task))
+            self._node.ranks.admit(self._ready.place.token, Caller(self.about, self._task))
             self._put(Ready(gang=gang, attempt=attempt, generation=generation))
 
     async def _run(self, ready: Assembled) -> None:

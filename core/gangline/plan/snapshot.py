@@ -128,7 +128,7 @@ class PoolState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Everything a pass may look at. `version` is the store's; a plan commits only against it."""
+    """Everything a pass may look at. `version` is the store's: when it moves on, a new plan is due."""
 
     version: int
     nodes: tuple[NodeState, ...]

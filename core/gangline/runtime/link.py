@@ -11,7 +11,8 @@ from typing import Any, BinaryIO
 from gangline.model.errors import Bug, GanglineError, Rejected, Unavailable
 from gangline.runtime.info import membership
 
-# A supervisor goes on asking for two minutes when its server is away: a restart must not end training.
+# A supervisor goes on asking for a minute and a half when its server is away: a restart must not end
+# training.
 TIMEOUT_S = 150.0
 MAX_REPLY_BYTES = 16 << 20
 

@@ -1,7 +1,8 @@
 """One save from fresh directory to published version, in a gang or on this machine alone.
 
-    begin    every rank asks for the directory; all ranks of the attempt get the same fresh one
-    finish   every rank reports its files; the last report publishes; all return the same version
+    begin       every rank asks for the directory; all ranks of the attempt get the same fresh one
+    report      every rank tells which files it has written; the last report publishes
+    published   every rank waits for the same version
 """
 
 from __future__ import annotations

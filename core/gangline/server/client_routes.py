@@ -5,16 +5,14 @@ from __future__ import annotations
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from gangline.model.errors import NotFound
 from gangline.model.node import NodeView, ServerStatus
 from gangline.model.volume import PointerView, VolumeView
 from gangline.server import stopping
 from gangline.server.bodies import DrainBody, NameBody, StopBody, UndrainBody
 from gangline.server.common import ClientSide, reply, reply_list, reply_plain
-from gangline.server.state import ServerState
 from gangline.service import nodes as node_service
-from gangline.service import saves, views
 from gangline.service import usage as ledger
+from gangline.service import versions, views
 
 router = APIRouter()
 
@@ -42,29 +40,28 @@ async def nodes(state: ClientSide) -> Response:
 
 @router.post("/nodes/{node}/drain", response_model=NodeView)
 async def drain(node: str, body: DrainBody, state: ClientSide) -> Response:
-    await state.call(node_service.drain, state.store, node, body.owner, body.reason, now_ms=state.now_ms())
-    return await _node(state, node)
+    return reply(await state.call(node_service.drain, state.store, node, body.owner, body.reason,
+                                  now_ms=state.now_ms()))
 
 
 @router.post("/nodes/{node}/undrain", response_model=NodeView)
 async def undrain(node: str, body: UndrainBody, state: ClientSide) -> Response:
-    await state.call(node_service.undrain, state.store, node, body.owner, now_ms=state.now_ms())
-    return await _node(state, node)
+    return reply(await state.call(node_service.undrain, state.store, node, body.owner, now_ms=state.now_ms()))
 
 
 @router.get("/volumes")
 async def volumes(state: ClientSide) -> Response:
-    return reply_list("volumes", await state.call(saves.volumes, state.store, state.volumes_root))
+    return reply_list("volumes", await state.call(versions.volumes, state.store, state.volumes_root))
 
 
 @router.get("/volumes/{volume}", response_model=VolumeView)
 async def volume(volume: str, state: ClientSide) -> Response:
-    return reply(await state.call(saves.volume, state.store, volume, state.volumes_root))
+    return reply(await state.call(versions.volume, state.store, volume, state.volumes_root))
 
 
 @router.put("/volumes/{volume}/names/{name}", response_model=PointerView)
 async def set_name(volume: str, name: str, body: NameBody, state: ClientSide) -> Response:
-    return reply(await state.call(saves.set_name, state.store, volume, name, body.version,
+    return reply(await state.call(versions.set_name, state.store, volume, name, body.version,
                                   body.expected_revision, now_ms=state.now_ms()))
 
 
@@ -74,11 +71,3 @@ async def usage(state: ClientSide, by: str = "gang", from_ms: int | None = None,
     rows = await state.call(ledger.usage, state.store, tuple(by.split(",")), from_ms, to_ms,
                             now_ms=state.now_ms())
     return reply_list("rows", rows)
-
-
-async def _node(state: ServerState, name: str) -> Response:
-    nodes = await state.call(views.nodes, state.store)
-    found = next((node for node in nodes if node.node == name), None)
-    if found is None:
-        raise NotFound(f"there is no node {name}", fix="gangline fleet show lists them")
-    return reply(found)

@@ -17,6 +17,7 @@ from gangline.server.blobs import MAX_BLOB_BYTES
 
 MAX_BODY_BYTES = 8 << 20
 
+
 class Guard:
     """One listener's rules around the app.
 

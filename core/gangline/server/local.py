@@ -7,7 +7,7 @@ from pathlib import Path
 from gangline.engines.local import LocalEngine
 from gangline.model.errors import Rejected
 from gangline.model.fleet import Fleet
-from gangline.node.sweep import sweep
+from gangline.node.sweep import is_swept, sweep
 from gangline.node.template import end as end_template
 from gangline.scheduler.loop import Loop
 from gangline.server.state import SchedulerLoop, now_ms
@@ -21,7 +21,7 @@ def local_loop(store: Store, fleet: Fleet, home: Path, url: str) -> SchedulerLoo
             raise Rejected(f"the {pool.engine} engine is not available yet",
                            field=f"pools.{pool.name}.engine", fix="use local")
     template = Path(url.removeprefix("unix:")).with_name("t.sock")  # beside a path that is known to fit
-    engine = LocalEngine(home=home, server_url=url, sweep=sweep, template_socket=template,
-                         end_template=end_template)
+    engine = LocalEngine(home=home, server_url=url, sweep=sweep, is_swept=is_swept,
+                         template_socket=template, end_template=end_template)
     return Loop(store=store, fleet=fleet, engines={"local": engine}, volumes_root=home / "volumes",
                 now_ms=now_ms)

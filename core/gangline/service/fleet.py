@@ -1,10 +1,9 @@
-"""The inventory follows the fleet file; pools grow and shrink by provisioned nodes."""
+"""The inventory follows the fleet file; pools grow by provisioned nodes."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from gangline.model.errors import Conflict
 from gangline.model.fleet import DeclaredNode, Fleet, NodeCondition, Pool
 from gangline.model.states import NodeLifecycle
 from gangline.store import Node, Store, Transaction
@@ -48,17 +47,6 @@ def provision(store: Store, pool: Pool, count: int, *, now_ms: int) -> tuple[str
         if names:
             tx.events.add("capacity.requested", now_ms, pool=pool.name, nodes=names)
     return tuple(names)
-
-
-def retire(store: Store, node: str, *, now_ms: int) -> None:
-    """Takes an idle node out of the fleet; Conflict while gangs hold it."""
-    with store.transaction() as tx:
-        known = tx.nodes.get(node)
-        holders = sorted({lease.gang for lease in tx.leases.open_on(node)})
-        if holders:
-            raise Conflict(f"node {node} is held by {', '.join(holders)}", fix="drain it and wait")
-        if known.lifecycle is not NodeLifecycle.GONE:
-            _leave(tx, known, now_ms)
 
 
 def _sync_node(tx: Transaction, declared: DeclaredNode, pool: Pool, now_ms: int) -> None:

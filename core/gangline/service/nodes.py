@@ -71,7 +71,7 @@ def node_lost(store: Store, node: str, text: str, *, now_ms: int, swept: bool = 
     """
     with store.transaction() as tx:
         known = tx.nodes.get(node)
-        if known.healthy or known.incarnation is not None:
+        if known.healthy or (swept and known.incarnation is not None):
             tx.nodes.lost(node, forget=swept)
             tx.events.add("node.lost", now_ms, node=node, text=text, swept=swept)
         for member in tx.attempts.busy_on(node):

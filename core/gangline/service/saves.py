@@ -17,16 +17,12 @@ from gangline.model.spec import check_name
 from gangline.model.states import LIVE, Cause, Phase
 from gangline.model.volume import FileEntry, Manifest, VersionView
 from gangline.service import life
-from gangline.service.versions import mark_damaged, set_name, volume, volumes
 from gangline.store import Attempt, Gang, Save, SavedRank, Store, Transaction
 from gangline.volumes.publish import manifest_sha256
 from gangline.volumes.publish import put_manifest as put_manifest_file
 
 MANIFEST_NAME = "manifest.json"
 PutManifest = Callable[[Path, str, str], None]
-
-__all__ = ["PutManifest", "finish", "mark_damaged", "open_save", "report_save", "save_state", "set_name",
-           "volume", "volumes"]
 
 
 def open_save(store: Store, request: OpenSave, *, now_ms: int, volumes_root: Path) -> SaveDir:

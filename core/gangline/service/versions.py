@@ -53,14 +53,6 @@ def set_name(store: Store, volume: str, name: str, version: int, expected_revisi
         return pointer
 
 
-def mark_damaged(store: Store, volume: str, version: int, text: str, *, now_ms: int) -> None:
-    """No gang resumes from this version any more."""
-    with store.transaction() as tx:
-        if tx.versions.get(volume, version).damaged is None:
-            tx.versions.damage(volume, version, text)
-            tx.events.add("version.damaged", now_ms, volume=volume, version=version, text=text)
-
-
 def _view(tx: Transaction, name: str, volumes_root: Path) -> VolumeView:
     return VolumeView(volume=name, root=str(volumes_root / name), versions=tx.versions.of(name),
                       names=tx.versions.names(name))

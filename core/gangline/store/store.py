@@ -118,12 +118,10 @@ class Store:
                 self._holder = None
         self._tell(*tx.touched())
 
-    def version(self, tx: Transaction | None = None) -> int:
+    def version(self) -> int:
         """The number a plan is based on; it grows with every change that a plan must heed."""
-        if tx is not None:
+        with self.transaction() as tx:
             return tx.version()
-        with self.transaction() as own:
-            return own.version()
 
     def close(self) -> None:
         """Lets go of the database."""
