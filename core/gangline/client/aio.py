@@ -103,5 +103,5 @@ class AsyncClient:
 def _open(address: Address) -> httpx.AsyncClient:
     transport = None
     if address.socket:
-        transport = httpx.AsyncHTTPTransport(uds=address.socket, limits=LIMITS, verify=False)  # it has no TLS
+        transport = httpx.AsyncHTTPTransport(uds=address.socket, limits=LIMITS, verify=False)
     return httpx.AsyncClient(transport=transport, limits=LIMITS, **client_options(address))

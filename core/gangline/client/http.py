@@ -192,7 +192,7 @@ class Client:
             if self._http is None or self._owner_pid != os.getpid():
                 transport = None
                 if self.address.socket:
-                    transport = httpx.HTTPTransport(uds=self.address.socket, limits=LIMITS, verify=False)  # it has no TLS
+                    transport = httpx.HTTPTransport(uds=self.address.socket, limits=LIMITS, verify=False)
                 self._http = httpx.Client(transport=transport, limits=LIMITS, **client_options(self.address))
                 self._owner_pid = os.getpid()
             return self._http

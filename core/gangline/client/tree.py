@@ -30,6 +30,8 @@ MAX_FILES = 20_000
 _NEVER = frozenset({
     "__pycache__", ".git", ".hg", ".svn", "node_modules", ".venv", "venv", ".tox", ".nox", ".mypy_cache",
     ".pytest_cache", ".ruff_cache", ".hypothesis", ".ipynb_checkpoints", ".import_linter_cache", ".DS_Store",
+    # Where secrets usually lie: they must not travel with the code, nor be kept on the server.
+    ".env", ".netrc", ".ssh", ".aws", ".gnupg", "id_rsa", "id_ed25519",
 })
 
 

@@ -95,14 +95,16 @@ class LogPump:
         for start in range(0, len(pieces), _PIECES):
             part = pieces[start:start + _PIECES]
             try:
-                await self._link.send("POST", self._path,
-                                      {"pieces": [piece.full() for _, piece in part]})
+                answer = await self._link.send("POST", self._path, {"pieces": [piece.full() for _, piece in part]})
             except (Unavailable, Bug):
                 return None
             except GanglineError:
-                pass  # the server wants no more of this attempt's log
+                answer = {}  # the server wants no more of this attempt's log
+            has = {(gap["gang"], gap["attempt"], gap["rank"]): int(gap["have"]) for gap in answer.get("gaps", ())}
             for log, piece in part:
-                log.sent_bytes = piece.offset + len(base64.b64decode(piece.data_b64))
+                end = piece.offset + len(base64.b64decode(piece.data_b64))
+                # A server that lost the end of a log, with its disk or its life, is sent it again.
+                log.sent_bytes = has.get((piece.gang, piece.attempt, piece.rank), end)
         if pieces:
             await asyncio.sleep(_LOOK_S[0])  # let lines gather into one request
         return bool(pieces)
