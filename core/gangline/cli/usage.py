@@ -27,6 +27,15 @@ def usage(reach: Reach, by: str, from_text: str | None, to_text: str | None, as_
     """Show GPU hours and cost from the ledger. Parts sum to the whole exactly.
 
     \b
+    Causes:
+      assembling  nodes are held and get ready: code, checkpoints, the interpreter
+      starting    every node is ready, the ranks start
+      running     user code runs on every rank
+      committing  every rank is done, the last commits and processes end
+      draining    the gang was told to stop and is ending
+      lost        running time of an attempt that did not succeed
+
+    \b
     Examples:
       gangline usage --by gang,cause --from 24h
       gangline usage --by tenant --from 2026-01-01 --to 2026-02-01 --json

@@ -42,6 +42,8 @@ def rejected(exc: ValidationError, *, where: str = "") -> Rejected:
     message = str(first["msg"]).removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
         return Rejected("unknown field", field=field, fix="remove it or check its spelling")
+    if first["type"] == "string_type":
+        return Rejected(f"expected text, not {first['input']!r}", field=field, fix="put it in quotes")
     if first["type"] == "missing":
         return Rejected("is required", field=field, fix="add it")
     return Rejected(message[:1].lower() + message[1:] if message else "is not valid", field=field)

@@ -155,10 +155,10 @@ class GangSpec(Wire):
         if isinstance(value, str):
             match = re.fullmatch(r"(\d+)\.\.(\d+)", value)
             if match is None or not 1 <= int(match[1]) <= int(match[2]):
-                raise ValueError(f'{value!r} is not a size; write a number such as 4, or "2..4"')
+                raise ValueError(f'{value!r} is not a size; write a number of nodes such as 4')
             return value
         if isinstance(value, bool) or not isinstance(value, int):
-            raise ValueError('expected a number of nodes such as 4, or "2..4"')
+            raise ValueError('expected a number of nodes such as 4')
         if value < 1:
             raise ValueError(f"a gang has at least 1 node, not {value}")
         return value

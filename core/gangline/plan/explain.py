@@ -36,7 +36,9 @@ def waits_for_others(board: Board, demand: Demand, found: Forecast,
     reserved = without_claims is not None and bool(claimers)
     holders = [] if reserved else _holders(gang, found.serving)
     have = [s for s in found.serving if _ready(board, demand, s)]
-    parts = [f"needs {need_text(gang)}", _free_text(demand, found, have)]
+    parts = [f"needs {need_text(gang)}"]
+    if not (reserved and demand.single):  # then room there is, only not for this gang
+        parts.append(_free_text(demand, found, have))
     if holders:
         parts.append(f"held by {some([_named(board, h) for h in holders])}")
     if claimers:

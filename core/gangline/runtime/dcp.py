@@ -37,10 +37,23 @@ def write_dcp(state: dict[str, Any], directory: Path, rank: int, world_size: int
     writer = dcp.FileSystemWriter(directory, sync_files=False, overwrite=False)
     files = _HashedFiles()
     writer.fs = files
-    with _plain_errors("the checkpoint was not written"):
+    with _plain_errors("the checkpoint was not written"), _without_crc32():
         dcp.save(state, storage_writer=writer, process_group=process_group, no_dist=world_size == 1)
     sync_directory(directory)
     return files.entries()
+
+
+@contextmanager
+def _without_crc32() -> Iterator[None]:
+    """torch sums every byte into a CRC-32; our SHA-256 of the same bytes makes that needless."""
+    from torch.serialization import get_crc32_options, set_crc32_options
+
+    before = get_crc32_options()
+    set_crc32_options(False)
+    try:
+        yield
+    finally:
+        set_crc32_options(before)
 
 
 def read_dcp(state: dict[str, Any], directory: Path, process_group: Any = None) -> None:
