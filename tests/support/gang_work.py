@@ -40,6 +40,14 @@ def hold(marks: str) -> str:
     return "went"
 
 
+def give(marks: str, kind: str) -> Any:
+    """A result of a kind that JSON has no place for."""
+    deep: list[Any] = []
+    for _ in range(300):
+        deep = [deep]
+    return {"deep": deep, "half": "\ud800", "set": {1}}[kind]
+
+
 def mark(marks: str, attempt: int, rank: int, pid: int) -> None:
     path = Path(marks) / f"{attempt}.{rank}.pid"
     temporary = path.with_suffix(f".{os.getpid()}.tmp")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import threading
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 from gangline.model.errors import NotFound, Rejected
 
+_PARSING = threading.Lock()  # Python 3.11 counts the depth of syntax trees over all threads at once
 _Body = Iterable[ast.stmt]
 _DEFS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
@@ -107,7 +109,8 @@ class Source:
 def read_source(path: Path) -> Source:
     """The `Source` of a file; `Rejected` when it cannot be read or is not Python."""
     try:
-        tree = ast.parse(path.read_bytes(), filename=str(path))
+        with _PARSING:
+            tree = ast.parse(path.read_bytes(), filename=str(path))
     except SyntaxError as exc:
         raise Rejected(f"{path} line {exc.lineno}: {exc.msg}", fix="the file is not valid Python") from None
     except (OSError, ValueError) as exc:

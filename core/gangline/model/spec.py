@@ -7,6 +7,7 @@ The schema is whole from the first release. A field that this release cannot hon
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
@@ -19,6 +20,8 @@ from gangline.model.units import parse_duration_s
 
 MAX_ARGS_BYTES = 256_000
 MAX_RESULT_BYTES = 1 << 20
+MAX_WORD_BYTES = 128_000  # Linux takes no longer argument or variable (MAX_ARG_STRLEN is 131,072)
+MAX_WORDS_BYTES = 256_000
 PRIORITIES = {"low": -100, "normal": 0, "high": 100}
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
@@ -218,6 +221,8 @@ class GangSpec(Wire):
                 raise ValueError(f"{label}give a command or a function (one of the two)")
             if part.command is not None and not part.command:
                 raise ValueError(f"{label}the command is empty")
+            check_words(f"{label}command", part.command or ())
+            check_words(f"{label}env", [f"{name}={text}" for name, text in {**self.env, **part.env}.items()])
             if part.args and part.function is None:
                 raise ValueError(f"{label}args go with a function; put a command's into the command")
         return self
@@ -279,6 +284,21 @@ def check_args(value: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"arguments are {size} bytes of JSON, over the limit of {MAX_ARGS_BYTES}; "
                          "pass larger things through a volume")
     return value
+
+
+def check_words(what: str, words: Iterable[str]) -> None:
+    """ValueError unless a process can be started with these words: plain text, not too long."""
+    sizes = []
+    for word in words:
+        try:
+            sizes.append(len(word.encode()))
+        except UnicodeEncodeError:
+            raise ValueError(f"{what}: {word[:40]!r} is not valid text (a lone surrogate)") from None
+        if "\0" in word:
+            raise ValueError(f"{what}: {word[:40]!r} holds a NUL, which no argument or variable can")
+    if sizes and (max(sizes) > MAX_WORD_BYTES or sum(sizes) > MAX_WORDS_BYTES):
+        raise ValueError(f"{what}: {sum(sizes)} bytes are too many (at most {MAX_WORD_BYTES} a word, "
+                         f"{MAX_WORDS_BYTES} in all); put larger things into a file of the workdir or a volume")
 
 
 def _gpu_list(value: object) -> object:

@@ -27,6 +27,7 @@ from typing import Any
 
 SIGN_FD = "GANGLINE_SIGN_FD"  # descriptor that tells the keeper that user code begins
 RESULT_MAX_BYTES = 1 << 20
+RESULT_MAX_DEPTH = 100  # far below what the JSON on its way can take
 
 _INFINITY = float("inf")
 
@@ -146,33 +147,46 @@ def _resolve(target: str) -> Callable[..., Any]:
 
 def _keep_result(value: Any, target: str, path: str) -> None:
     text = json.dumps(_plain(value, "result", target), allow_nan=False, ensure_ascii=False)
-    size_bytes = len(text.encode("utf-8", "surrogatepass"))
+    size_bytes = len(text.encode())
     if size_bytes > RESULT_MAX_BYTES:
         raise NotRunnable(f"the result of {target} is {size_bytes} bytes of JSON, at most {RESULT_MAX_BYTES} "
                           "are kept: write larger things to a volume")
     fresh = f"{path}.tmp"
-    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8",
-              errors="surrogatepass") as file:
+    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
     os.replace(fresh, path)
 
 
-def _plain(value: Any, where: str, target: str) -> Any:
+def _plain(value: Any, where: str, target: str, depth: int = 0) -> Any:
     """The value as JSON types only, non-finite floats as strings; `NotRunnable` names what is not."""
-    if value is None or isinstance(value, bool | str):
+    if depth > RESULT_MAX_DEPTH:
+        raise NotRunnable(f"the result of {target} is nested more than {RESULT_MAX_DEPTH} deep: "
+                          "flatten it, or write it to a volume")
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, str):
+        return _plain_text(value, where, target)
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):
         return _plain_float(float(value))
     if isinstance(value, Mapping):
-        return {_plain_key(key, where, target): _plain(item, f"{where}[{key!r}]", target)
+        return {_plain_key(key, where, target): _plain(item, f"{where}[{key!r}]", target, depth + 1)
                 for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item, f"{where}[{index}]", target) for index, item in enumerate(value)]
+        return [_plain(item, f"{where}[{index}]", target, depth + 1) for index, item in enumerate(value)]
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     raise NotRunnable(f"the result of {target} is not JSON: {where} is a {kind}; "
                       "return numbers, strings, lists and dicts, and write anything else to a volume")
+
+
+def _plain_text(value: str, where: str, target: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise NotRunnable(f"the result of {target} is not JSON: {where} holds half of a character (a lone "
+                          "surrogate); decode bytes with errors='replace', or write them to a volume") from None
+    return value
 
 
 def _plain_float(value: float) -> float | str:
@@ -185,7 +199,7 @@ def _plain_float(value: float) -> float | str:
 
 def _plain_key(key: Any, where: str, target: str) -> str:
     if isinstance(key, str):
-        return key
+        return _plain_text(key, f"a key of {where}", target)
     if isinstance(key, int) and not isinstance(key, bool):
         return str(key)
     raise NotRunnable(f"the result of {target} is not JSON: a key of {where} is a {type(key).__name__}; "

@@ -64,7 +64,7 @@ class Keeper:
         self._ranks: dict[int, _Rank] = {}
         self._told_started = False
         self._deadline: float | None = None  # when the grace is over
-        self._inbox = b""
+        self._inbox = bytearray()
         self._wake, self._woken = socket.socketpair()
         for end in (self._wake, self._woken):
             end.setblocking(False)
@@ -112,7 +112,11 @@ class Keeper:
             return False
         if not data:
             return False
-        *lines, self._inbox = (self._inbox + data).split(b"\n")
+        self._inbox += data
+        if b"\n" not in data:  # a long order in many pieces: look for its end in the new one only
+            return True
+        *lines, rest = bytes(self._inbox).split(b"\n")
+        self._inbox = bytearray(rest)
         for line in lines:
             message = json.loads(line)
             if message["op"] == "start":

@@ -41,7 +41,10 @@ class Link:
         `wait_s` is how long the server may hold a long poll.
         """
         sent_s = time.monotonic()
-        content = body.model_dump(mode="json", by_alias=True) if isinstance(body, Wire) else body
+        try:
+            content = body.full() if isinstance(body, Wire) else body
+        except ValueError as exc:
+            raise Bug(f"what was to be sent to {path} cannot be written as JSON: {exc}") from None
         try:
             reply = await self._http.request(method, path, json=content, timeout=_REPLY_S + wait_s)
         except httpx.HTTPError as exc:

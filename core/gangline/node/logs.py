@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import os
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from gangline.model.orders import LogPiece
 from gangline.node.link import Link
 from gangline.node.outbox import About
 
-_PIECE_BYTES = 64 * 1024
+_PIECE_BYTES = 256 * 1024
 _PIECES = 8
 _LOOK_S = (0.1, 0.25)  # between looks: while something grows, and while nothing does
 _TAIL_BYTES = 32 * 1024
@@ -84,10 +85,10 @@ class LogPump:
     async def _pause(self) -> None:
         self._look.clear()
         timeout_s = _LOOK_S[1] if self._logs else None
-        try:
-            await asyncio.wait_for(self._look.wait(), timeout_s)
-        except TimeoutError:
-            return
+        with contextlib.suppress(TimeoutError):
+            # Not wait_for: in Python 3.11 it loses a cancellation that meets the event.
+            async with asyncio.timeout(timeout_s):
+                await self._look.wait()
 
     async def _carry(self) -> bool | None:
         """Whether anything was sent; None when the server did not take it."""
@@ -105,8 +106,8 @@ class LogPump:
                 end = piece.offset + len(base64.b64decode(piece.data_b64))
                 # A server that lost the end of a log, with its disk or its life, is sent it again.
                 log.sent_bytes = has.get((piece.gang, piece.attempt, piece.rank), end)
-        if pieces:
-            await asyncio.sleep(_LOOK_S[0])  # let lines gather into one request
+        if pieces and not any(len(piece.data_b64) * 3 // 4 >= _PIECE_BYTES for _, piece in pieces):
+            await asyncio.sleep(_LOOK_S[0])  # let lines gather into one request; one that lags does not wait
         return bool(pieces)
 
     def _behind(self, about: About) -> bool:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import deque
 
 from gangline.model.errors import Bug, NotFound, Rejected, Unavailable
 from gangline.model.gang import Progress
-from gangline.model.orders import Advanced, Report, Reports
+from gangline.model.orders import Advanced, RankExit, Report, Reports
+from gangline.model.states import Cause
 from gangline.node.link import Link
 
 _BATCH = 16  # results may be a megabyte each
@@ -84,12 +86,19 @@ class Outbox:
                     await asyncio.sleep(pause_s)
                     pause_s = min(pause_s * 2, _PAUSES_S[1])
                     continue
-                _LOG.error("the server refuses a report, it is dropped: %s: %s", exc, batch[0])
+                _LOG.error("the server refuses a report, it is dropped: %s: %s", exc, batch[0].kind)
+                self._replace_result(batch[0])
             for _ in batch:
                 self._waiting.popleft()
             if not self._waiting:
                 self._idle.set()
             pause_s, size, tries = _PAUSES_S[0], _BATCH, 0
+
+    def _replace_result(self, report: Report) -> None:
+        """A rank whose result cannot be told has still ended: its gang must not wait for it."""
+        if isinstance(report, RankExit) and report.result is not None:
+            text = f"rank {report.rank} ended well, but the server could not take its result"
+            self._waiting.append(report.model_copy(update={"result": None, "cause": Cause.USER, "text": text}))
 
     async def _push(self, batch: tuple[Report, ...]) -> None:
         await self._link.send("POST", self._path, Reports(incarnation=self._incarnation, reports=batch))
@@ -105,10 +114,10 @@ class Outbox:
             if self._waiting:
                 return
             timeout_s = max(0.0, min(due) - now_s) if due else None
-            try:
-                await asyncio.wait_for(self._news.wait(), timeout_s)
-            except TimeoutError:
-                continue
+            with contextlib.suppress(TimeoutError):
+                # Not wait_for: in Python 3.11 it loses a cancellation that meets the event.
+                async with asyncio.timeout(timeout_s):
+                    await self._news.wait()
 
     def _add(self, report: Report) -> None:
         self._waiting.append(report)

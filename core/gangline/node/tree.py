@@ -222,5 +222,5 @@ class Tree:
 def _read_result(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except OSError:
-        return None  # a command, or a program that left by itself before its function returned
+    except (OSError, ValueError, RecursionError):
+        return None  # a command, a program that left before its function returned, or one that wrote here itself

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from gangline.model.errors import GanglineError
+from gangline.model.errors import GanglineError, Unavailable
 
 
 def main(argv: list[str]) -> int:
@@ -26,6 +26,9 @@ def main(argv: list[str]) -> int:
     except GanglineError as exc:
         sys.stderr.write(f"gangline: {exc}\n")
         return exc.exit_code
+    except OSError as exc:
+        sys.stderr.write(f"gangline: cannot serve {options.home}: {exc}\n")
+        return Unavailable.exit_code
     return 0
 
 

@@ -22,7 +22,7 @@ router = APIRouter()
 
 _GANG_ID = re.compile(r"g-[a-z2-7]{12}")
 Wait = Annotated[float, Query(ge=0)]
-Natural = Annotated[int, Query(ge=0)]
+Natural = Annotated[int, Query(ge=0, le=2**63 - 1)]
 
 
 @router.post("/gangs/ensure")
