@@ -23,6 +23,8 @@ from posttrain.pipeline import base_model
 
 EXAMPLES = Path(__file__).parents[1]
 LOOK_EVERY_S = 0.5
+WIDTH = 140  # where there is no terminal to fit into
+INTERRUPTED = 130
 SEED = 0
 
 
@@ -31,7 +33,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="posttrain.demo", description=__doc__)
     parser.add_argument("folder", type=Path, nargs="?", default=Path(".demo"))
     folder = parser.parse_args().folder.absolute()
-    console = Console(soft_wrap=True)
+    console = Console(soft_wrap=True, width=None if sys.stdout.isatty() else WIDTH)
     environ = prepare(folder)
     os.environ.update(environ)
     started_ms = int(time.time() * 1000)
@@ -158,4 +160,9 @@ class _News:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print(f"interrupted; gangs that run go on: GANGLINE_HOME={os.environ.get('GANGLINE_HOME')} "
+              "gangline stop --force ends them and their fleet", file=sys.stderr)
+        sys.exit(INTERRUPTED)
