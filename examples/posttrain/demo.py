@@ -53,9 +53,13 @@ def main() -> int:
                 console.print(f"[red]{name} failed[/red]: see {folder / f'{name}.log'}")
             return 1
         agree = demo_report.show(client, console, folder, since_ms=started_ms)
-    console.print(f"The fleet goes on for half an hour; end it with: GANGLINE_HOME={environ['GANGLINE_HOME']} "
-                  "gangline stop")
+    console.print(f"The fleet goes on for half an hour; end it with: {stop_command()}")
     return 0 if agree else 1
+
+
+def stop_command() -> str:
+    """What to type to end the demo's fleet, from any directory and without activating an environment."""
+    return f"GANGLINE_HOME={os.environ.get('GANGLINE_HOME')} {Path(sys.executable).with_name('gangline')} stop"
 
 
 def prepare(folder: Path) -> dict[str, str]:
@@ -163,6 +167,6 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        print(f"interrupted; gangs that run go on: GANGLINE_HOME={os.environ.get('GANGLINE_HOME')} "
-              "gangline stop --force ends them and their fleet", file=sys.stderr)
+        print(f"interrupted; gangs that run go on: {stop_command()} --force ends them and their fleet",
+              file=sys.stderr)
         sys.exit(INTERRUPTED)

@@ -17,7 +17,8 @@ _ADDRESSES_PER_NET = 250
 def sync_fleet(store: Store, fleet: Fleet, *, now_ms: int) -> None:
     """Makes the inventory agree with the file, which owns what nodes are; drains of others stay.
 
-    A node the file names no longer leaves when it is idle; a busy one takes no new work until then.
+    A node the file names no longer leaves if it is idle; a busy one takes no new work and leaves at the
+    next sync that finds it idle.
     """
     with store.transaction() as tx:
         pools = {pool.name: pool for pool in fleet.pools}
