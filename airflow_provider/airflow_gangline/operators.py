@@ -119,16 +119,23 @@ class GangOperator(BaseOperator):
             if ensured.state.final:
                 return self._finish(context, client.observe(ensured.gang))
         if self.deferrable and news.empty():
-            self._defer(endpoint, ensured)
+            self._defer(endpoint, ensured.gang, ensured.token)
         return self._wait(context, endpoint, ensured, news)
 
-    def execute_complete(self, context: Any, event: Mapping[str, Any]) -> dict[str, Any]:
-        """Turn the end of the gang into the task's result, its outlets' events or its failure."""
+    def execute_complete(self, context: Any, event: Mapping[str, Any], gang: str | None = None,
+                         token: str | None = None) -> dict[str, Any]:
+        """Turn the end of the gang into the task's result, its outlets' events or its failure.
+
+        With the `gang` and `token` it deferred for, it waits again when the event is not about them.
+        """
         from airflow.sdk.exceptions import AirflowFailException
 
         from airflow_gangline.errors import as_airflow_errors
         from airflow_gangline.follow import REFUSED, SUPERSEDED
 
+        if gang is not None and token is not None and self._stale(event, gang, token):
+            self.log.info("that was the trigger of an earlier try; waiting for gang %s", gang)
+            self._defer(self._endpoint(), gang, token)
         if event["state"] == SUPERSEDED:
             raise AirflowFailException(f"another try of this task took gang {event['gang']} over; left to it")
         if event["state"] == REFUSED:
@@ -168,11 +175,30 @@ class GangOperator(BaseOperator):
         ti.xcom_push(key=GANG_KEY, value=ensured.gang)
         ti.xcom_push(key=LINK_KEY, value=link_to(client.address.url, ensured.gang))
 
-    def _defer(self, endpoint: Endpoint, ensured: Ensured) -> NoReturn:
+    def _defer(self, endpoint: Endpoint, gang: str, token: str) -> NoReturn:
         from airflow_gangline.triggers import GangTrigger
 
-        self.defer(trigger=GangTrigger(ensured.gang, ensured.token, endpoint.conn_id),
-                   method_name="execute_complete", timeout=self.execution_timeout)
+        self.defer(trigger=GangTrigger(gang, token, endpoint.conn_id), method_name="execute_complete",
+                   kwargs={"gang": gang, "token": token}, timeout=self.execution_timeout)
+
+    def _stale(self, event: Mapping[str, Any], gang: str, token: str) -> bool:
+        """Whether the event is that of an earlier try's trigger.
+
+        Airflow finds the task of an event by the trigger's id. A database that gives the id of a
+        deleted trigger to the next one (SQLite does) so lets the old one speak for the new task.
+        """
+        from airflow_gangline.errors import as_airflow_errors
+        from airflow_gangline.follow import SUPERSEDED
+        from gangline.model.errors import Superseded
+
+        if event["gang"] != gang or event["state"] != SUPERSEDED:
+            return bool(event["gang"] != gang)
+        with as_airflow_errors(), self._endpoint().connect() as client:
+            try:
+                client.watch(gang, token, 0, 0)
+            except Superseded:
+                return False
+        return True
 
     def _wait(self, context: Any, endpoint: Endpoint, ensured: Ensured,
               news: SimpleQueue[Any]) -> dict[str, Any]:

@@ -153,6 +153,30 @@ def test_a_superseded_try_fails_quietly(client: Client) -> None:
     assert not client.observe(trigger.gang).state.final
 
 
+@pytest.mark.parametrize("event", [
+    {"gang": "g-of-an-earlier-try", "state": "cancelled"}, {"gang": "g-of-an-earlier-try", "state": "superseded"},
+    {"gang": "", "state": "superseded"},
+], ids=["another-gang", "another-gang-superseded", "an-earlier-owner"])
+def test_an_event_of_an_earlier_trys_trigger_is_not_believed(client: Client, event: dict[str, Any]) -> None:
+    operator, ti = gang(), TaskInstance(max_tries=1)
+    trigger = deferred(operator, ti)
+    own = {"gang": trigger.gang, "token": trigger.token}
+    with pytest.raises(TaskDeferred) as caught:
+        operator.execute_complete(context(ti), {**event, "gang": event["gang"] or trigger.gang}, **own)
+    assert caught.value.kwargs == own
+    assert (caught.value.trigger.gang, caught.value.trigger.token) == (trigger.gang, trigger.token)
+
+
+def test_an_owner_that_was_deposed_while_it_slept_leaves_the_gang_alone(client: Client) -> None:
+    operator, ti = gang(), TaskInstance(max_tries=1)
+    first = deferred(operator, ti)
+    second = deferred(operator, ti)
+    assert second.gang == first.gang
+    with pytest.raises(AirflowFailException, match="left to it"):
+        operator.execute_complete(context(ti), {"gang": first.gang, "state": "superseded"}, first.gang, first.token)
+    assert not client.observe(first.gang).state.final
+
+
 def test_a_trigger_timeout_cancels(client: Client) -> None:
     ti = TaskInstance(max_tries=1)
     operator = gang()
