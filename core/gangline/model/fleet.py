@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from enum import StrEnum
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -43,6 +43,10 @@ class Pool(Wire):
     min: int = Field(default=1, ge=0)
     max: int | None = Field(default=None, ge=0)
     boot: Seconds = 0.0
+    delay: Seconds = Field(default=0.0, description="how long demand must go unmet before nodes are asked for")
+    idle: Seconds | None = Field(default=None, description="how long a node may idle before it is given back")
+    warm: int = Field(default=0, ge=0, description="idle nodes kept booted")
+    spares: int = Field(default=0, ge=0, description="healthy nodes kept for the repair of gangs")
     price_per_gpu_hour: str = "0"
     currency: str = Field(default="USD", pattern=r"^[A-Z]{3}$")
     emulated: bool = False
@@ -90,24 +94,46 @@ class DeclaredNode(Wire):
 
     name: Name
     pool: str
-    path: tuple[str, ...] = ()
+    path: tuple[str, ...] = Field(default=(), description="switches, from the widest to the leaf")
+    domain: str | None = Field(default=None, description="its NVLink domain")
     state: NodeCondition = NodeCondition.READY
 
 
 class Tenant(Wire):
-    """Whose work, quota and bill. Shares, quotas and budgets are not available yet."""
+    """Whose work, share and quota. Budgets are not available yet.
+
+    `quota` is GPUs by type; a type it does not name is not limited. Tenants of a `cohort` may use what
+    the others leave of their quotas, at most `borrow` GPUs of a type (without it, all of it).
+    """
 
     name: Name
     weight: int = Field(default=1, ge=1)
-    quota: dict[str, int] = {}
+    quota: dict[str, Annotated[int, Field(ge=0)]] = {}
+    cohort: Name | None = None
+    borrow: int | None = Field(default=None, ge=0)
     budget: dict[str, str] | None = None
 
     @model_validator(mode="after")
-    def _not_yet(self) -> Self:
-        for field in ("weight", "quota", "budget"):
-            if field in self.model_fields_set:
-                raise ValueError(f"{field} is not available yet; leave it out")
+    def _whole(self) -> Self:
+        if "budget" in self.model_fields_set:
+            raise ValueError("budget is not available yet; leave it out")
+        if self.borrow is not None and self.cohort is None:
+            raise ValueError("borrow needs a cohort to borrow from")
         return self
+
+
+class Scheduling(Wire):
+    """How the fleet is shared out: a policy by name, and what is to differ from it."""
+
+    policy: Literal["submit-order", "short-first", "fifo", "best-effort-fifo", "easy"] = "submit-order"
+    reserve_first: int | None = Field(default=None, ge=0)
+    protect_after: Seconds | None = None
+    age_after: Seconds | None = None
+    fair: bool | None = None
+    preempt: bool | None = None
+    min_runtime: Seconds | None = None
+    cool_down: Seconds | None = None
+    resize_every: Seconds | None = None
 
 
 class Fleet(Wire):
@@ -116,10 +142,12 @@ class Fleet(Wire):
     pools: tuple[Pool, ...] = Field(min_length=1)
     nodes: tuple[DeclaredNode, ...] = ()
     tenants: tuple[Tenant, ...] = ()
+    scheduling: Scheduling = Scheduling()
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
         _unique("pool", [p.name for p in self.pools])
+        _unique("tenant", [t.name for t in self.tenants])
         _unique("node", [n.name for n in self.all_nodes()])
         pools = {p.name: p for p in self.pools}
         for node in self.nodes:

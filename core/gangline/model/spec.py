@@ -216,6 +216,8 @@ class GangSpec(Wire):
                    if f in self.model_fields_set]
             if top:
                 raise ValueError(f"{top[0]} belongs inside each role when roles are given")
+        if self.domain_size is not None and (self.roles or self.nodes % self.domain_size):
+            raise ValueError(f"domain_size {self.domain_size} must divide the size of a gang without roles")
         for label, part in self.parts():
             if (part.command is None) == (part.function is None):
                 raise ValueError(f"{label}give a command or a function (one of the two)")
@@ -248,6 +250,11 @@ class GangSpec(Wire):
         """How many nodes the gang needs to start."""
         return sum(role.size for _, role in self.role_items())
 
+    @property
+    def most(self) -> int:
+        """How many nodes it may have: more than `nodes` only for an elastic gang."""
+        return int(self.size.split("..")[1]) if isinstance(self.size, str) else self.nodes
+
     def digest(self, snapshot: str | None) -> str:
         """Identity of the work: this spec and the code snapshot it runs.
 
@@ -260,11 +267,9 @@ class GangSpec(Wire):
     def refuse_unsupported(self) -> None:
         """Raise `Rejected` for a field whose effect this release does not have yet."""
         reasons: tuple[tuple[bool, str, str], ...] = (
-            (isinstance(self.size, str), "size", "elastic sizes are not available yet; write one number"),
             (self.image is not None, "image", "images need the kubernetes engine, not available yet"),
             (bool(self.secrets), "secrets", "secrets are not available yet; pass env without secrets"),
             (bool(self.buckets), "buckets", "buckets are not available yet; read them from user code"),
-            (self.domain_size is not None, "domain_size", "NVLink domain blocks are not available yet"),
         )
         for wrong, field, message in reasons:
             if wrong:

@@ -15,6 +15,8 @@ class WaitCode(StrEnum):
     RESERVED = "reserved"  # free nodes are kept for a gang before it
     CAPACITY = "capacity"  # nodes are being asked for or are booting
     UNAVAILABLE = "unavailable"  # nodes that would do are drained, unhealthy or gone
+    QUOTA = "quota"  # its tenant may not have more
+    ORDER = "order"  # the policy lets nobody pass a gang before it
     NEVER = "never"  # nothing the fleet can ever be would do
 
 
@@ -69,10 +71,44 @@ class Reservation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
-    """Why a gang was not placed. `blocked_by` are gang ids, those that free most first."""
+class Preemption:
+    """A running gang to end whole, with its grace, so that others can start. It waits again afterwards."""
 
     gang: str
+    gangs: tuple[str, ...]  # for whom
+    reclaim: bool = False  # its tenant gives back what it borrowed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resize:
+    """A running elastic gang to checkpoint and start again on more or fewer nodes.
+
+    `nodes` are those it gives up; without any it keeps all it has and is placed again, larger.
+    """
+
+    gang: str
+    size: int
+    nodes: tuple[str, ...] = ()
+    gangs: tuple[str, ...] = ()  # for whom it shrinks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retirement:
+    """Idle nodes that a pool gives back."""
+
+    pool: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """Why gangs that ask for the same were not placed: one reason for all of them, in queue order.
+
+    `blocked_by` are gang ids, those that free most first. `short` is the number of nodes missing in the
+    best group.
+    """
+
+    gangs: tuple[str, ...]
     code: WaitCode
     text: str
     short: int
@@ -82,7 +118,10 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What one pass decided at `now_ms`, over the snapshot of version `base`."""
+    """What one pass decided at `now_ms`, over the snapshot of version `base`.
+
+    `due_ms` is the next instant at which a pass over the same snapshot could decide otherwise.
+    """
 
     base: int
     now_ms: int = 0
@@ -90,4 +129,12 @@ class Plan:
     capacity: tuple[CapacityRequest, ...] = ()
     releases: tuple[Release, ...] = ()
     reservations: tuple[Reservation, ...] = ()
+    preemptions: tuple[Preemption, ...] = ()
+    resizes: tuple[Resize, ...] = ()
+    retirements: tuple[Retirement, ...] = ()
     waiting: tuple[Waiting, ...] = ()
+    due_ms: int | None = None
+
+    def waits(self) -> dict[str, Waiting]:
+        """The reason of each gang that waits."""
+        return {gang: waiting for waiting in self.waiting for gang in waiting.gangs}

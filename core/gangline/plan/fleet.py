@@ -1,0 +1,239 @@
+"""The fleet as a struct of arrays: one row per node, sorted so that every subtree is a run of rows.
+
+`FleetMap` is what nodes are: it changes when nodes come or go. `FleetState` is what is free and until
+when: deltas are written into it, it is never rebuilt from objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gangline.model.gpu import GpuAsk
+from gangline.plan.snapshot import UNKNOWN_MS, Held, NodeState, PendingGang, PoolState, RunningGang
+from gangline.plan.topology import (
+    Key,
+    Levels,
+    Network,
+    growth_path,
+    network_of,
+    padded,
+    subtree_keys,
+    subtree_name,
+)
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+DOWN_MS = 1 << 61  # out of service: nothing says that it will ever take work again
+_MASKS = 512  # eligibility masks kept; there are about as many as kinds of demand
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What makes a node eligible for a need, busy or not: the key of a mask."""
+
+    ask: GpuAsk
+    rdma: bool
+    zone: str | None
+    pool: str | None
+    exclude: frozenset[str]
+    domain: bool = False  # it must know its NVLink domain
+
+
+class FleetMap:
+    """The nodes of a fleet, and those its pools could still add, by row.
+
+    Rows are sorted by (emulated, zone, fabric, switch path, NVLink domain, name). `ids[level]` numbers
+    the subtrees of a level by row, so a smaller id is an earlier run; `starts[level]` has one more entry
+    than there are subtrees. Rows of nodes that a pool could add are `virtual`, named "pool+1" and so on.
+    """
+
+    def __init__(self, nodes: Iterable[NodeState], pools: Iterable[PoolState]) -> None:
+        self.pools = tuple(sorted(pools, key=lambda pool: pool.name))
+        real = [node for node in nodes if not node.gone]
+        rows = [(node, False) for node in real] + [(node, True) for node in _virtual(self.pools, real)]
+        depths: dict[Network, int] = {}
+        for node, _ in rows:
+            depths[network_of(node)] = max(2, len(node.path), depths.get(network_of(node), 2))
+        self.levels = Levels(max(depths.values(), default=2))
+        rows.sort(key=lambda row: (*network_of(row[0]), padded(row[0], depths[network_of(row[0])]),
+                                   row[0].domain or "", row[0].name))
+        self.values: tuple[NodeState, ...] = tuple(node for node, _ in rows)
+        self.names = [node.name for node in self.values]
+        self.row = {name: row for row, name in enumerate(self.names)}
+        self.size = len(rows)
+        self.virtual = np.fromiter((virtual for _, virtual in rows), np.bool_, self.size)
+        self._describe()
+        self._nest([subtree_keys(node, self.levels, depths[network_of(node)]) for node in self.values])
+        self._masks: dict[Wanted, Bools] = {}
+
+    def _describe(self) -> None:
+        nodes, n = self.values, self.size
+        types = sorted({node.gpu.type for node in nodes})
+        self.types = {name: index for index, name in enumerate(types)}
+        self.type = np.fromiter((self.types[node.gpu.type] for node in nodes), np.int64, n)
+        self.count = np.fromiter((node.gpu.count for node in nodes), np.int64, n)
+        self.widest = int(self.count.max(initial=1))
+        pool_index = {pool.name: index for index, pool in enumerate(self.pools)}
+        self.pool_index = pool_index
+        self.pool = np.fromiter((pool_index.get(node.pool, -1) for node in nodes), np.int64, n)
+        self.emulated = np.fromiter((node.emulated for node in nodes), np.bool_, n)
+        prices = [pool.price_nano_per_gpu_hour * pool.gpu.count for pool in self.pools] or [0]
+        self.price = np.asarray(prices, np.int64)[np.maximum(self.pool, 0)] if n else np.zeros(0, np.int64)
+        rdma = {pool.name for pool in self.pools if pool.rdma}
+        self.rdma = np.fromiter((node.fabric is not None and node.pool in rdma for node in nodes), np.bool_, n)
+        self.knows_domain = np.fromiter((node.domain is not None for node in nodes), np.bool_, n)
+
+    def _nest(self, keys: Sequence[tuple[Key, ...]]) -> None:
+        self.ids: list[Ints] = []
+        self.starts: list[Ints] = []
+        self.keys: list[list[Key]] = []
+        for level in range(self.levels.count):
+            mine = [key[level] for key in keys]
+            first = np.fromiter((row == 0 or mine[row] != mine[row - 1] for row in range(self.size)),
+                                np.bool_, self.size)
+            self.ids.append(np.cumsum(first) - 1)
+            starts = np.flatnonzero(first)
+            self.starts.append(np.append(starts, self.size))
+            self.keys.append([mine[row] for row in starts])
+
+    def name_of(self, level: int, subtree: int) -> str:
+        """How a person calls a subtree."""
+        return subtree_name(self.levels, level, self.keys[level][subtree])
+
+    def mask(self, wanted: Wanted) -> Bools:
+        """The rows that could ever meet a need, busy or not, there or not yet. Never write into it."""
+        found = self._masks.get(wanted)
+        if found is None:
+            if len(self._masks) >= _MASKS:
+                self._masks.clear()
+            found = self._masks[wanted] = self._mask(wanted)
+        return found
+
+    def _mask(self, wanted: Wanted) -> Bools:
+        mask = (self.type == self.types.get(wanted.ask.type, -1)) & (self.count >= wanted.ask.count)
+        if wanted.pool is not None:
+            mask &= self.pool == self.pool_index.get(wanted.pool, -2)
+        if wanted.zone is not None:
+            zones = [pool_key[1] == wanted.zone for pool_key in self.keys[self.levels.zone]]
+            mask &= np.asarray(zones, np.bool_)[self.ids[self.levels.zone]] if self.size else mask
+        if wanted.rdma:
+            mask &= self.rdma
+        if wanted.domain:
+            mask &= self.knows_domain
+        for name in wanted.exclude:
+            if name in self.row:
+                mask[self.row[name]] = False
+        return mask
+
+
+def _virtual(pools: Iterable[PoolState], nodes: Sequence[NodeState]) -> list[NodeState]:
+    """The nodes that pools could still add, as they would be."""
+    taken = {node.name for node in nodes}
+    by_pool: dict[str, list[NodeState]] = {}
+    for node in nodes:
+        by_pool.setdefault(node.pool, []).append(node)
+    made = []
+    for pool in pools:
+        path = growth_path(pool, tuple(by_pool.get(pool.name, ())))
+        names = (name for index in range(1, pool.most + len(taken) + 1)
+                 if (name := f"{pool.name}+{index}") not in taken)
+        made += [NodeState(name=next(names), pool=pool.name, gpu=pool.gpu, zone=pool.zone,
+                           fabric=pool.fabric, path=path, usable=False, emulated=pool.emulated)
+                 for _ in range(max(0, pool.most - pool.nodes))]
+    return made
+
+
+@dataclass(slots=True)
+class FleetState:
+    """Which GPUs are leased and until when, and which nodes are in service, by row of the map.
+
+    `until[row, gpu]` is when a lease of that GPU ends: 0 when none holds it, UNKNOWN_MS when nothing says
+    when, and -1 for GPUs the node does not have. `base[row]` is 0 for a node in service, when a booting
+    one is expected (> 0), or DOWN_MS. `free` and `busy_until` are derived: the number of GPUs not leased,
+    and when the last lease ends. `idle[row]` is since when nothing is leased (0: not known).
+    """
+
+    map: FleetMap
+    until: Ints
+    base: Ints
+    idle: Ints
+    free: Ints = field(init=False)
+    busy_until: Ints = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.free = (self.until == 0).sum(axis=1)
+        self.busy_until = self.until.max(axis=1, initial=0)
+
+    @staticmethod
+    def empty(fleet_map: FleetMap) -> FleetState:
+        """Every node in service and free; those that are not there yet are of no use now."""
+        until = np.where(np.arange(fleet_map.widest)[None, :] < fleet_map.count[:, None], 0, -1)
+        return FleetState(fleet_map, until.astype(np.int64), np.where(fleet_map.virtual, DOWN_MS, 0),
+                          np.zeros(fleet_map.size, np.int64))
+
+    @staticmethod
+    def of(nodes: Iterable[NodeState], pools: Iterable[PoolState], pending: Iterable[PendingGang] = (),
+           running: Iterable[RunningGang] = ()) -> FleetState:
+        """The state that these values describe."""
+        nodes = tuple(nodes)
+        state = FleetState.empty(FleetMap(nodes, pools))
+        for node in nodes:
+            if node.gone:
+                continue
+            row = state.map.row[node.name]
+            state.serve(row, usable=node.usable, usable_ms=node.usable_ms)
+            state.idle[row] = node.idle_ms
+            state.hold(row, [g for g in range(node.gpu.count) if g not in node.free_gpus], UNKNOWN_MS)
+        for gang in running:
+            for held in gang.holds:
+                state.hold_named(held, UNKNOWN_MS if gang.ends_by_ms is None else gang.ends_by_ms)
+        for waiting in pending:
+            for held in waiting.held:
+                state.hold_named(held, UNKNOWN_MS)
+        return state
+
+    def hold(self, row: int, gpus: Sequence[int], until_ms: int) -> None:
+        """Lease GPUs until then. Repeating it with another instant moves the end."""
+        if gpus:
+            self.until[row, list(gpus)] = max(1, until_ms)
+            self._derive(row)
+
+    def hold_named(self, held: Held, until_ms: int) -> None:
+        """`hold` for a node by name; one that is not there any more is passed over."""
+        row = self.map.row.get(held.node)
+        if row is not None:
+            self.hold(row, held.gpus, until_ms)
+
+    def release(self, row: int, gpus: Sequence[int], now_ms: int) -> None:
+        """End leases of GPUs."""
+        if gpus:
+            self.until[row, list(gpus)] = 0
+            self._derive(row)
+            if self.busy_until[row] == 0:
+                self.idle[row] = now_ms
+
+    def serve(self, row: int, *, usable: bool, usable_ms: int = 0) -> None:
+        """Whether the node takes work, and if not, when it is expected to (0: nothing says)."""
+        self.base[row] = 0 if usable else (usable_ms if usable_ms > 0 else DOWN_MS)
+
+    def _derive(self, row: int) -> None:
+        self.free[row] = np.count_nonzero(self.until[row] == 0)
+        self.busy_until[row] = self.until[row].max()
+
+    def free_gpus(self, row: int) -> tuple[int, ...]:
+        """The indices nobody leases."""
+        return tuple(int(gpu) for gpu in np.flatnonzero(self.until[row] == 0))
+
+    def nodes(self) -> tuple[NodeState, ...]:
+        """The nodes as values, in row order; those that are not there yet are left out."""
+        made = []
+        for row, node in enumerate(self.map.values):
+            if not self.map.virtual[row]:
+                base = int(self.base[row])
+                made.append(replace(node, free_gpus=self.free_gpus(row), usable=base == 0,
+                                    usable_ms=base if 0 < base < DOWN_MS else 0, idle_ms=int(self.idle[row])))
+        return tuple(made)

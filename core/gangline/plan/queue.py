@@ -1,0 +1,110 @@
+"""`Queue`: the gangs that wait, as columns in the order of priority, repair, submission and id."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gangline.plan.snapshot import PendingGang, Signature
+
+Ints = NDArray[np.int64]
+Rank = tuple[int, bool, int, str]
+
+
+def rank(gang: PendingGang) -> Rank:
+    """Sorts gangs: the higher priority first, gangs in repair first among equals, then who came first."""
+    return -gang.priority, not gang.held, gang.submitted_ms, gang.gang
+
+
+class Queue:
+    """Pending gangs, sorted by `rank`. Adding and removing cost a copy of the columns, not a rebuild.
+
+    Columns, one entry per gang: `kind` (equal for equal signatures), `bound` (`bound_ms`), `tenant`,
+    `priority`, `since` and `submitted` (ms). `kinds` and `tenants` give the numbers their meaning.
+    """
+
+    def __init__(self) -> None:
+        self.gangs: list[PendingGang] = []
+        self.kinds: list[Signature] = []
+        self.tenants: list[str] = []
+        self._ranks: list[Rank] = []
+        self._by_id: dict[str, PendingGang] = {}
+        self._kind_of: dict[Signature, int] = {}
+        self._tenant_of: dict[str, int] = {}
+        self.columns: NDArray[np.int64] = np.zeros((6, 0), np.int64)
+
+    @staticmethod
+    def of(gangs: Iterable[PendingGang]) -> Queue:
+        """A queue of these gangs, in any order."""
+        queue = Queue()
+        queue.update(gangs, ())
+        return queue
+
+    def __len__(self) -> int:
+        return len(self.gangs)
+
+    def get(self, gang: str) -> PendingGang | None:
+        return self._by_id.get(gang)
+
+    def update(self, put: Iterable[PendingGang], drop: Iterable[str]) -> None:
+        """Puts gangs, in place of those of the same id, and drops others; ids it does not know are passed over."""
+        new = {gang.gang: gang for gang in put}
+        gone = [old for gang in {*drop, *new} if (old := self._by_id.get(gang)) is not None]
+        at = sorted(bisect_left(self._ranks, rank(old)) for old in gone)
+        for position in reversed(at):
+            del self.gangs[position], self._ranks[position]
+        if at:
+            self.columns = np.delete(self.columns, at, axis=1)
+        for old in gone:
+            del self._by_id[old.gang]
+        self._insert(sorted(new.values(), key=rank))
+
+    def _insert(self, gangs: list[PendingGang]) -> None:
+        if not gangs:
+            return
+        self._by_id |= {gang.gang: gang for gang in gangs}
+        columns = np.asarray([self._row(gang) for gang in gangs], np.int64).T
+        at = [bisect_left(self._ranks, rank(gang)) for gang in gangs]
+        self.columns = np.insert(self.columns, at, columns, axis=1)
+        if at[0] == len(self.gangs):
+            self.gangs += gangs
+            self._ranks += [rank(gang) for gang in gangs]
+        else:
+            self.gangs = sorted(self.gangs + gangs, key=rank)
+            self._ranks = [rank(gang) for gang in self.gangs]
+
+    def _row(self, gang: PendingGang) -> tuple[int, ...]:
+        kind = self._kind_of.setdefault(gang.signature, len(self.kinds))
+        if kind == len(self.kinds):
+            self.kinds.append(gang.signature)
+        tenant = self._tenant_of.setdefault(gang.tenant, len(self.tenants))
+        if tenant == len(self.tenants):
+            self.tenants.append(gang.tenant)
+        return kind, gang.bound_ms, tenant, gang.priority, gang.since_ms, gang.submitted_ms
+
+    @property
+    def kind(self) -> Ints:
+        return self.columns[0]
+
+    @property
+    def bound(self) -> Ints:
+        return self.columns[1]
+
+    @property
+    def tenant(self) -> Ints:
+        return self.columns[2]
+
+    @property
+    def priority(self) -> Ints:
+        return self.columns[3]
+
+    @property
+    def since(self) -> Ints:
+        return self.columns[4]
+
+    @property
+    def submitted(self) -> Ints:
+        return self.columns[5]
