@@ -126,6 +126,14 @@ class Gangs:
         """Adds what the attempt ran and the nodes that failed it."""
         self._set(gang.id, ran_ms=gang.ran_ms + ran_ms, avoid=tuple(sorted({*gang.avoid, *avoid})))
 
+    def preempted(self, gang: str, now_ms: int) -> None:
+        """It is told to make room for others."""
+        self._set(gang, preempted_ms=now_ms)
+
+    def resized(self, gang: str, now_ms: int) -> None:
+        """It is told to go on with another number of nodes."""
+        self._set(gang, resized_ms=now_ms)
+
     def waits(self, gang: str, wait: Wait) -> None:
         """Why it is not placed. A plan makes this, so it asks for no other plan and wakes nobody."""
         self._scope.run(_SET, key_id=gang, wait=wait)
