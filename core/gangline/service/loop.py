@@ -48,7 +48,7 @@ def snapshot(store: Store, fleet: Fleet, *, now_ms: int) -> Snapshot:
         if gang.state is GangState.QUEUED and gang.slot not in slots:
             pending.append(_pending(gang, held.get(gang.id, []), nodes))
         slots.add(gang.slot)
-    return Snapshot(
+    return Snapshot.of(
         version=version,
         nodes=tuple(_node_state(node, taken.get(node.name, set()), now_ms) for node in nodes),
         pools=tuple(_pool_state(pool, nodes) for pool in fleet.pools), pending=tuple(pending),

@@ -49,7 +49,8 @@ def commit_plan(store: Store, decided: Plan, *, now_ms: int) -> Committed:
         if decided.waiting:
             known = {gang.id: gang for gang in tx.gangs.unfinished()}
             for waiting in decided.waiting:
-                _wait(tx, waiting, known, now_ms)
+                for gang in waiting.gangs:
+                    _wait(tx, gang, waiting, known, now_ms)
     return Committed(accepted=tuple(accepted), refused=tuple(refused))
 
 
@@ -104,7 +105,8 @@ def _place(tx: Transaction, placement: Placement, nodes: dict[str, Node], busy: 
 
 def _misfit(gang: Gang, placement: Placement) -> str | None:
     """The placement must have the gang's shape: its roles in order, each with its number of nodes."""
-    wanted = [(name, role.asks()) for name, role in gang.spec.role_items() for _ in range(role.size)]
+    more = min(max(0, len(placement.nodes) - gang.spec.nodes), gang.spec.most - gang.spec.nodes)
+    wanted = [(name, role.asks()) for name, role in gang.spec.role_items() for _ in range(role.size + more)]
     if len(placement.nodes) != len(wanted):
         return f"the plan gave it {len(placement.nodes)} nodes, not {len(wanted)}"
     for choice, (name, asks) in zip(placement.nodes, wanted, strict=True):
@@ -176,8 +178,8 @@ def _new_lease(number: int, gang: Gang, choice: NodeChoice, node: Node, now_ms: 
                  price_nano_per_gpu_hour=node.price_nano_per_gpu_hour, currency=node.currency)
 
 
-def _wait(tx: Transaction, waiting: Waiting, known: Mapping[str, Gang], now_ms: int) -> None:
-    gang = known.get(waiting.gang)
+def _wait(tx: Transaction, gang_id: str, waiting: Waiting, known: Mapping[str, Gang], now_ms: int) -> None:
+    gang = known.get(gang_id)
     if gang is None or gang.state is not GangState.QUEUED:
         return
     wait = Wait(code=waiting.code, text=waiting.text, short=waiting.short,
