@@ -83,7 +83,7 @@ def cancel_slot(store: Store, slot: str, epoch: int, reason: str, *, now_ms: int
 
 def grace_ms(gang: Gang) -> int:
     """How long its ranks may take to end when asked to."""
-    return round(gang.spec.grace * 1000)
+    return gang.grace_ms
 
 
 def _ensure(tx: Transaction, submission: Submission, never: Rejected | None, now_ms: int,

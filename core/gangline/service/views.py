@@ -147,4 +147,4 @@ def node_view(node: Node, busy: dict[int, str], seen_ms: int | None) -> NodeView
         free_gpus=tuple(gpu for gpu in range(node.gpu_count) if gpu not in busy),
         gangs=tuple(sorted(set(busy.values()))), incarnation=node.incarnation, seen_ms=seen_ms,
         price_nano_per_gpu_hour=node.price_nano_per_gpu_hour, currency=node.currency,
-        boot_done_ms=node.boot_done_ms)
+        boot_done_ms=node.boot_done_ms, strikes=node.strikes)

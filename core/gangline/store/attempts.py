@@ -141,6 +141,10 @@ class Attempts:
         """How it ends is settled; its nodes are told to stop."""
         self._set(attempt, phase=Phase.DRAINING, end=end, grace_ms=grace_ms, stopped_ms=now_ms)
 
+    def resize(self, attempt: Attempt, want: int, give_up: Sequence[str]) -> None:
+        """With how many nodes the gang is to go on, and which ones it gives back for that."""
+        self._set(attempt, want=want, give_up=tuple(sorted(give_up)))
+
     def close(self, attempt: Attempt, end: End, now_ms: int) -> None:
         self._set(attempt, end=end, ended_ms=now_ms)
 

@@ -158,6 +158,14 @@ class Gangs:
         """Adds what the attempt ran and the nodes that failed it."""
         self._set(gang.id, ran_ms=gang.ran_ms + ran_ms, avoid=tuple(sorted({*gang.avoid, *avoid})))
 
+    def preempted(self, gang: str, now_ms: int) -> None:
+        """It is told to make room for others."""
+        self._set(gang, preempted_ms=now_ms)
+
+    def resized(self, gang: str, now_ms: int) -> None:
+        """It is told to go on with another number of nodes."""
+        self._set(gang, resized_ms=now_ms)
+
     def advance(self, gang: str, progress: Progress) -> None:
         self._scope.run(_SET, key_id=gang, progress=progress)
         self._scope.wake(gang=gang)

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import func, insert, select, update
 
 from gangline.model.errors import NotFound
+from gangline.model.node import Strike
 from gangline.model.states import NodeLifecycle
 from gangline.store.schema import nodes
 from gangline.store.scope import Scope, columns, key
@@ -70,6 +71,10 @@ class Nodes:
     def lost(self, name: str, *, forget: bool) -> None:
         """Its supervisor is lost; `forget` its incarnation when that one can never speak again."""
         self._set(name, healthy=False, **({"incarnation": None} if forget else {}))
+
+    def blamed(self, name: str, strikes: tuple[Strike, ...]) -> None:
+        """Which ends of attempts are held against it."""
+        self._set(name, strikes=strikes)
 
     def drain(self, name: str, owner: str | None, reason: str) -> None:
         self._set(name, drain_owner=owner, drain_reason=reason)
