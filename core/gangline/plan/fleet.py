@@ -8,13 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gangline.model.gpu import GpuAsk
-from gangline.plan.snapshot import UNKNOWN_MS, Held, NodeState, PendingGang, PoolState, RunningGang
+from gangline.plan.snapshot import (
+    UNKNOWN_MS,
+    Held,
+    NodeState,
+    PendingGang,
+    PoolState,
+    RunningGang,
+    Signature,
+)
 from gangline.plan.topology import (
+    DOMAIN,
+    LEAF,
     Key,
     Levels,
     Network,
@@ -24,6 +36,10 @@ from gangline.plan.topology import (
     subtree_keys,
     subtree_name,
 )
+
+if TYPE_CHECKING:
+    from gangline.plan.demand import Demand
+    from gangline.plan.never import Misfit
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -48,7 +64,8 @@ class FleetMap:
 
     Rows are sorted by (emulated, zone, fabric, switch path, NVLink domain, name). `ids[level]` numbers
     the subtrees of a level by row, so a smaller id is an earlier run; `starts[level]` has one more entry
-    than there are subtrees. Rows of nodes that a pool could add are `virtual`, named "pool+1" and so on.
+    than there are subtrees. `flat_ids[row]` numbers a row's subtrees of all levels in one sequence, in which level l
+    begins at `offsets[l]`. Rows of nodes that a pool could add are `virtual`, named "pool+1" and so on.
     """
 
     def __init__(self, nodes: Iterable[NodeState], pools: Iterable[PoolState]) -> None:
@@ -69,6 +86,8 @@ class FleetMap:
         self._describe()
         self._nest([subtree_keys(node, self.levels, depths[network_of(node)]) for node in self.values])
         self._masks: dict[Wanted, Bools] = {}
+        self.demands: dict[Signature, Demand] = {}  # kept by `demand.demand_of`
+        self.misfits: dict[Signature, Misfit | None] = {}  # kept by `never.misfit`
 
     def _describe(self) -> None:
         nodes, n = self.values, self.size
@@ -99,6 +118,12 @@ class FleetMap:
             starts = np.flatnonzero(first)
             self.starts.append(np.append(starts, self.size))
             self.keys.append([mine[row] for row in starts])
+        # Without NVLink domains the domain level says the same as the leaf level.
+        self.first_level = DOMAIN if bool(self.knows_domain.any()) else LEAF
+        sizes = [len(starts) - 1 for starts in self.starts]
+        self.offsets = [0, *accumulate(sizes)]
+        shifted = [self.ids[level] + self.offsets[level] for level in range(self.levels.count)]
+        self.flat_ids = np.stack(shifted, axis=1) if self.size else np.zeros((0, self.levels.count), np.int64)
 
     def name_of(self, level: int, subtree: int) -> str:
         """How a person calls a subtree."""
@@ -114,7 +139,7 @@ class FleetMap:
         return found
 
     def _mask(self, wanted: Wanted) -> Bools:
-        mask = (self.type == self.types.get(wanted.ask.type, -1)) & (self.count >= wanted.ask.count)
+        mask: Bools = (self.type == self.types.get(wanted.ask.type, -1)) & (self.count >= wanted.ask.count)
         if wanted.pool is not None:
             mask &= self.pool == self.pool_index.get(wanted.pool, -2)
         if wanted.zone is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from gangline.model.fleet import DeclaredNode, Fleet, NodeCondition, Pool
@@ -50,6 +51,18 @@ def provision(store: Store, pool: Pool, count: int, *, now_ms: int) -> tuple[str
     return tuple(names)
 
 
+def retire(tx: Transaction, names: Iterable[str], now_ms: int) -> tuple[str, ...]:
+    """Gives idle nodes back; the names of those that left. What the fleet file declares stays, and so does
+    what somebody has leased meanwhile."""
+    left = []
+    for node in tx.nodes.some(tuple(names)).values():
+        if node.origin == "made" and node.lifecycle is NodeLifecycle.READY and not tx.leases.open_on(node.name):
+            tx.nodes.gone(node.name)
+            tx.events.add("node.retired", now_ms, node=node.name, pool=node.pool, idle_ms=now_ms - node.idle_ms)
+            left.append(node.name)
+    return tuple(left)
+
+
 def _sync_node(tx: Transaction, declared: DeclaredNode, pool: Pool, now_ms: int) -> None:
     known = tx.nodes.find(declared.name)
     if declared.state is NodeCondition.GONE:
@@ -75,10 +88,10 @@ def _put(tx: Transaction, declared: DeclaredNode, pool: Pool, origin: str, now_m
     node = _drained(_described(Node(
         name=declared.name, ordinal=ordinal, pool=pool.name, engine=pool.engine, host=_HOST,
         gpu_type=pool.ask.type, gpu_count=pool.ask.count, zone=pool.zone, fabric=pool.fabric,
-        path=declared.path, address=_address(ordinal), emulated=pool.emulated,
+        path=declared.path, domain=declared.domain, address=_address(ordinal), emulated=pool.emulated,
         origin="file" if origin == "file" else "made",
         lifecycle=NodeLifecycle.BOOTING if booting else NodeLifecycle.READY,
-        boot_done_ms=now_ms + round(pool.boot * 1000) if booting else None,
+        boot_done_ms=now_ms + round(pool.boot * 1000) if booting else None, idle_ms=now_ms,
         price_nano_per_gpu_hour=pool.price_nano_per_gpu_hour, currency=pool.currency,
     ), declared, pool), declared)
     if known is None:
@@ -90,7 +103,7 @@ def _put(tx: Transaction, declared: DeclaredNode, pool: Pool, origin: str, now_m
 def _described(node: Node, declared: DeclaredNode, pool: Pool) -> Node:
     return replace(
         node, pool=pool.name, engine=pool.engine, gpu_type=pool.ask.type, gpu_count=pool.ask.count,
-        zone=pool.zone, fabric=pool.fabric, path=declared.path, emulated=pool.emulated,
+        zone=pool.zone, fabric=pool.fabric, path=declared.path, domain=declared.domain, emulated=pool.emulated,
         price_nano_per_gpu_hour=pool.price_nano_per_gpu_hour, currency=pool.currency)
 
 

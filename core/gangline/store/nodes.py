@@ -16,6 +16,7 @@ from gangline.store.values import Node
 
 _GET = select(nodes).where(nodes.c.name == key("name"))
 _ALL = select(nodes).order_by(nodes.c.ordinal)
+_SOME = select(nodes).where(nodes.c.name.in_(key("names", many=True)))
 _SET = update(nodes).where(nodes.c.name == key("name"))
 
 
@@ -45,7 +46,7 @@ class Nodes:
         if len(names) == 1:  # the common case, and a plan that stays in the cache
             found = self.find(next(iter(names)))
             return {} if found is None else {found.name: found}
-        return {node.name: node for node in self.all() if node.name in names}
+        return {row.name: Node(**row._mapping) for row in self._scope.each(_SOME, "names", names)}
 
     def next_ordinal(self) -> int:
         return int(self._scope.scalar(select(func.coalesce(func.max(nodes.c.ordinal), 0)))) + 1

@@ -22,7 +22,7 @@ from sqlalchemy import (
     text,
 )
 
-from gangline.model.gang import End, Progress, RdmaProof, Resume, Wait
+from gangline.model.gang import End, Progress, RdmaProof, Resume
 from gangline.model.node import Strike
 from gangline.model.states import Cause, GangState, NodeLifecycle, Phase
 from gangline.model.volume import FileEntry
@@ -102,7 +102,6 @@ gangs = Table(
     Column("cancel_cause", Choice(Cause)),
     Column("cancel_text", Text),
     Column("end", Value(End)),
-    Column("wait", Value(Wait)),
     Column("progress", Value(Progress), nullable=False),
     Column("preempted_ms", BigInteger, nullable=False, server_default="0"),
     Column("resized_ms", BigInteger, nullable=False, server_default="0"),

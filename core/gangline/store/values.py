@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gangline.model.gang import End, NodeShare, Progress, RdmaProof, Resume, Wait
+from gangline.model.gang import End, NodeShare, Progress, RdmaProof, Resume
 from gangline.model.gpu import GpuAsk
 from gangline.model.node import Strike
 from gangline.model.spec import GangSpec
@@ -95,7 +95,6 @@ class Gang:
     cancel_cause: Cause | None = None
     cancel_text: str | None = None
     end: End | None = None
-    wait: Wait | None = None
     progress: Progress = field(default_factory=Progress)
     preempted_ms: int = 0
     resized_ms: int = 0
@@ -104,6 +103,16 @@ class Gang:
     def grace_ms(self) -> int:
         """How long its ranks may take to end when asked to."""
         return round(self.spec.grace * 1000)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Success:
+    """How long a gang ran that succeeded, all its attempts together."""
+
+    tenant: str
+    name: str
+    ended_ms: int
+    seq: int
+    ran_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
