@@ -104,6 +104,7 @@ class Gang:
         """How long its ranks may take to end when asked to."""
         return round(self.spec.grace * 1000)
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Success:
     """How long a gang ran that succeeded, all its attempts together."""
