@@ -47,7 +47,9 @@ def commit_plan(store: Store, decided: Plan, *, now_ms: int) -> Committed:
 
 
 def _make_room(tx: Transaction, decided: Plan, now_ms: int) -> None:
-    gangs = tx.gangs.some({*(part.gang for part in (*decided.releases, *decided.preemptions, *decided.resizes))})
+    gangs = tx.gangs.some({*(release.gang for release in decided.releases),
+                           *(preemption.gang for preemption in decided.preemptions),
+                           *(change.gang for change in decided.resizes)})
     for release in decided.releases:
         gang = gangs.get(release.gang)
         if gang is not None and gang.state is GangState.QUEUED:
