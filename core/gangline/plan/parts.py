@@ -94,12 +94,12 @@ class Parts:
                 places = list(zip(leaf_whole[rows_of].tolist(), rows_of.tolist(), strict=True))
                 self._piles[bucket] = _Pile(places)
 
-    def sync(self, log: Sequence[int], still_open: Callable[[int], bool], free: Ints) -> None:
+    def sync(self, log: Sequence[int], allowed: Bools, free: Ints) -> None:
         """Put rows of the log where they stand now."""
         new, self.cursor = log[self.cursor:], len(log)
-        for row in dict.fromkeys(new):
+        for row in dict.fromkeys(entry if entry >= 0 else ~entry for entry in new):
             if self._member[row]:
-                self._member[row] = still_open(row) and free[row] > 0
+                self._member[row] = allowed[row] and free[row] > 0
                 if self._member[row]:
                     pile = self._piles.setdefault(self._bucket(row), _Pile([]))
                     heappush(pile.later, (int(self._leaf_whole[row]), row))

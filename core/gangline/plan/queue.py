@@ -50,14 +50,6 @@ class Queue:
     def get(self, gang: str) -> PendingGang | None:
         return self._by_id.get(gang)
 
-    def number(self, gang: PendingGang) -> int:
-        """The gang's number in `kind`."""
-        return self._kind_of[gang.signature]
-
-    def tenant_number(self, gang: PendingGang) -> int:
-        """The gang's number in `tenant`."""
-        return self._tenant_of[gang.tenant]
-
     def waiting_tenants(self) -> list[str]:
         """The tenants whose gangs wait."""
         return [self.tenants[number] for number in np.unique(self.tenant)]

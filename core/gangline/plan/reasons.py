@@ -174,7 +174,7 @@ class _Reasons:
     def _meeting(self, choice: Choice) -> Bools:
         rows = np.zeros(self.board.map.size, np.bool_)
         for need in choice.needs:
-            rows |= self.board.map.mask(need.wanted)
+            rows |= need.mask
         return rows
 
     def _serving(self, demand: Demand, found: Forecast) -> Bools:
@@ -189,7 +189,7 @@ class _Reasons:
         rows = serving & board.in_service & board.allowed(board.variant(gang))
         if demand.single:
             counts = [choice.asks[0] for choice in demand.choices]
-            rooms = [rows & board.map.mask(choice.needs[0].wanted) & (board.free >= ask.count)
+            rooms = [rows & choice.needs[0].mask & (board.free >= ask.count)
                      for choice, ask in zip(demand.choices, counts, strict=True)]
             return int(np.any(rooms, axis=0).sum())
         return int((rows & board.whole).sum())
