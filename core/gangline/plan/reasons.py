@@ -16,7 +16,7 @@ from gangline.plan.never import misfit
 from gangline.plan.outcome import WaitCode, Waiting
 from gangline.plan.place import Offers, place
 from gangline.plan.snapshot import UNKNOWN_MS, PendingGang, Signature
-from gangline.plan.words import need_text, nodes_text, some, verb
+from gangline.plan.words import MOST_NAMED, need_text, nodes_text, some, verb
 
 _MOST_HOLDERS = 16
 
@@ -122,17 +122,20 @@ class _Reasons:
         serving = self._serving(demand, found)
         claimers = self._claimers_in_the_way(gang, demand)
         reserved = claimers is not None
-        holders = [] if reserved else [name for name, _ in self._held_by().most_first(serving) if name != gang.gang]
+        holders, many = ([], 0) if reserved else self._held_by().most_first(serving, _MOST_HOLDERS)
+        if gang.gang in holders:
+            holders.remove(gang.gang)
+            many -= 1
         kept = claimers if claimers is not None else self._claimers(serving & (board.free > 0), board.variant(gang))
         ready = self._ready(gang, demand, serving)
         return self._made(gang, WaitCode.RESERVED if reserved else WaitCode.BUSY,
-                          self._text(gang, demand, found, serving, ready, reserved, holders, kept),
+                          self._text(gang, demand, found, serving, ready, reserved, holders, kept, many),
                           max(0 if reserved else 1, gang.nodes - ready),
                           [name for name in dict.fromkeys([*holders, *kept]) if name != SPARE][:_MOST_HOLDERS],
                           found.start_ms)
 
     def _text(self, gang: PendingGang, demand: Demand, found: Forecast, serving: Bools, ready: int, reserved: bool,
-              holders: Sequence[str], kept: Sequence[str]) -> str:
+              holders: Sequence[str], kept: Sequence[str], many: int) -> str:
         board = self.board
         where = board.map.name_of(found.level, found.subtree)
         parts = [f"needs {need_text(gang)}"]
@@ -144,16 +147,16 @@ class _Reasons:
         leaving = [name for name in holders if name in self.preempted]
         staying = [name for name in holders if name not in self.preempted]
         if leaving:
-            parts.append(f"{some([self._named(name) for name in leaving])} {verb(len(leaving))} preempted for it")
+            parts.append(f"{self._some(leaving)} {verb(len(leaving))} preempted for it")
         if staying:
-            parts.append(f"held by {some([self._named(name) for name in staying])}")
+            parts.append(f"held by {self._some(staying, many - len(leaving))}")
         if kept:
-            parts.append(f"free nodes are kept for {some([self._named(name) for name in kept])}")
+            parts.append(f"free nodes are kept for {self._some(kept)}")
         down = np.flatnonzero(serving & ~board.map.virtual)
         down = down[is_down(board, down)]
         if len(down):
             names = [board.map.names[row] for row in down]
-            parts.append(f"{len(down)} {verb(len(down))} out of service ({some(names)})")
+            parts.append(f"{len(down)} {verb(len(down))} out of service ({some(names, len(names))})")
         return "; ".join(parts)
 
     def _in_vain(self, gang: PendingGang, demand: Demand) -> Waiting:
@@ -166,7 +169,7 @@ class _Reasons:
         if len(down):
             names = [self.board.map.names[row] for row in down]
             out = (f"{len(down)} of {nodes_text(len(rows))} that would do {verb(len(down))} out of service "
-                   f"({some(names)})")
+                   f"({some(names, len(names))})")
         grow = "" if self.board.policy.capacity else "; its pools may not be asked for more"
         return self._made(gang, WaitCode.UNAVAILABLE, f"needs {need_text(gang)}; {out}{grow}",
                           max(1, gang.nodes - (len(rows) - len(down))))
@@ -216,6 +219,9 @@ class _Reasons:
         if self._holders is None:
             self._holders = Holders.of(self.board.snapshot)
         return self._holders
+
+    def _some(self, gangs: Sequence[str], many: int | None = None) -> str:
+        return some([self._named(gang) for gang in gangs[:MOST_NAMED]], len(gangs) if many is None else many)
 
     def _named(self, gang: str) -> str:
         if gang == SPARE:
