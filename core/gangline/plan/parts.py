@@ -38,8 +38,8 @@ class Useless:
             queue, fleet_map = self._snapshot.queue, self._snapshot.fleet.map
             asks = self._asks = {}
             waiting = np.bincount(queue.kind, minlength=len(queue.kinds))
-            for roles, many in zip((kind[0] for kind in queue.kinds), waiting.tolist(), strict=True):
-                if len(roles) == 1 and roles[0].size == 1 and many:  # type: ignore[arg-type,index]
+            for (roles, *_, single), many in zip(queue.kinds, waiting.tolist(), strict=True):
+                if single and many:
                     ask = roles[0].asks[0]  # type: ignore[index]
                     asks.setdefault(ask.type, Tally())[ask.count] += many
             for run in self._snapshot.running:
