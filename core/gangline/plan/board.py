@@ -148,7 +148,7 @@ class Board:
             return found
         found = known[0]
         if found.cursor < len(self.log):
-            found.sync(self.log, self.allowed(variant), self.free)
+            found.sync(self.log, lambda row: self.claim[row] < 0 or int(self.claim[row]) in variant, self.free)
         return found
 
     def of_kind(self, mask: Bools, emulated: bool) -> Bools:
@@ -266,7 +266,7 @@ class Board:
         self.log.append(row)
 
     def free_gpus(self, row: int) -> tuple[int, ...]:
-        return tuple(int(gpu) for gpu in np.flatnonzero(self.until(row) == 0))
+        return tuple(np.flatnonzero(self.until(row) == 0).tolist())
 
     def _ends_ms(self, gang: PendingGang, start_ms: int) -> int:
         return min(start_ms + gang.bound_ms, UNKNOWN_MS)
