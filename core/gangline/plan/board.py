@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from gangline.model.gpu import GpuAsk
 from gangline.plan.counter import Counter
 from gangline.plan.demand import Demand, demand_of
-from gangline.plan.fleet import DOWN_MS, Bools, Ints, Wanted
+from gangline.plan.fleet import DOWN_MS, Bools, Ints
 from gangline.plan.outcome import NodeChoice
 from gangline.plan.parts import Parts, Useless
 from gangline.plan.policy import Policy
@@ -37,6 +38,8 @@ class Board:
 
     `ready` is when a row is whole by what is known of its leases and its boot (DOWN_MS: never); `open`
     says that it is whole, in service and unclaimed now. `claim` is the index of the row's claim or -1.
+    Whole rows that were taken are written into the columns when somebody next looks at one. `log` tells
+    what is derived from the columns which rows changed: row for a lease, ~row for a claim.
     """
 
     def __init__(self, snapshot: Snapshot, policy: Policy, now_ms: int) -> None:
@@ -45,26 +48,33 @@ class Board:
         self.map, self.state = state.map, state
         self.in_service = state.base == 0
         self.virtual = self.map.virtual.copy()
-        self.free = state.free.copy()
-        self.whole = self.in_service & (self.free == self.map.count)
-        self.open = self.whole.copy()
+        self._free = state.free.copy()
+        self._whole = self.in_service & (self._free == self.map.count)
+        self._open = self._whole.copy()
         self.coming_ms = self._coming()
-        self.ready = np.maximum(np.maximum(state.busy_until, self.coming_ms), now_ms)
+        self._ready = np.maximum(np.maximum(state.busy_until, self.coming_ms), now_ms)
+        self._taken = np.zeros(self.map.size, np.bool_)  # whole, by this pass
+        self._unwritten: list[tuple[list[int], int]] = []
         self.claim = np.full(self.map.size, -1, np.int64)
         self.claim_until = np.zeros(self.map.size, np.int64)
         self.claims: list[Claim] = []
         self.horizon_ms = 0  # the latest known instant of any claim
-        self.log: list[int] = []  # rows that were taken or claimed, for what is derived from them
+        self.log: list[int] = []
         self.usage = Usage(snapshot, fair=policy.fair)
-        self.kinds = tuple(sorted({bool(kind) for kind in self.map.emulated}))  # real nodes first
-        self.taken = np.zeros(self.map.size, np.bool_)  # whole, by this pass
+        emulated = bool(self.map.emulated.any())
+        self.kinds = (False, True) if emulated and not self.map.emulated.all() else (emulated,)  # real nodes first
         self._leaf_whole: Ints | None = None
-        self._counters: dict[tuple[Wanted, bool, Variant, int], Counter] = {}
-        self._parts: dict[tuple[Wanted, bool, Variant], Parts] = {}
+        self._counters: dict[tuple[int, bool, Variant, int], tuple[Counter, Bools]] = {}
+        self._parts: dict[tuple[int, bool, Variant], tuple[Parts, Bools]] = {}
+        self._demands: dict[int, Demand] = {}
         self.useless = Useless(snapshot)
         self._until: dict[int, Ints] = {}
-        self._whole_gpus = {int(count): tuple(range(int(count))) for count in np.unique(self.map.count)}
         self._set_spares_aside()
+
+    @cached_property
+    def least_priority(self) -> int:
+        """The lowest priority of any running gang."""
+        return min((run.priority for run in self.snapshot.running), default=1 << 31)
 
     def _coming(self) -> Ints:
         """When each row is in service: 0 now, DOWN_MS never, an instant when it boots or could be asked for."""
@@ -81,8 +91,19 @@ class Board:
                 if len(rows):
                     self._claim_rows(rows[-pool.spares:], SPARE, UNKNOWN_MS, UNKNOWN_MS)
 
-    def demand(self, gang: PendingGang) -> Demand:
-        return demand_of(self.map, gang)
+    def demand(self, gang: PendingGang, kind: int | None = None) -> Demand:
+        """What the gang asks for; `kind` is its number in the queue, when known."""
+        found = None if kind is None else self._demands.get(kind)
+        if found is None:
+            found = demand_of(self.map, gang)
+            if kind is not None:
+                self._demands[kind] = found
+        return found
+
+    @cached_property
+    def may_grow(self) -> bool:
+        """Whether any node boots or could be asked for."""
+        return bool((~self.in_service & (self.coming_ms < UNKNOWN_MS)).any())
 
     # What is open to whom.
 
@@ -103,31 +124,35 @@ class Board:
             allowed |= self.claim == index
         return allowed
 
-    def counter(self, wanted: Wanted, emulated: bool, variant: Variant, block: int = 0) -> Counter:
-        """Whole open rows that meet a need, counted by subtree."""
-        key = (wanted, emulated, variant, block)
-        found = self._counters.get(key)
-        if found is None:
-            rows = self.eligible(wanted, emulated) & (self.whole & self.allowed(variant) if variant else self.open)
-            found = self._counters[key] = Counter(self.map, rows, block, len(self.log))
+    def counter(self, mask: Bools, emulated: bool, variant: Variant, block: int = 0) -> Counter:
+        """Whole open rows of the mask, counted by subtree. Equal masks of one map are one object."""
+        key = (id(mask), emulated, variant, block)
+        known = self._counters.get(key)
+        if known is None:
+            rows = self.of_kind(mask, emulated) & (self.whole & self.allowed(variant) if variant else self.open)
+            made = Counter(self.map, rows, block, len(self.log))
+            self._counters[key] = made, mask  # the mask is kept, so that no other gets its id
+            return made
+        if known[0].cursor < len(self.log):
+            known[0].sync(self.log, lambda row: int(self.claim[row]) in variant)
+        return known[0]
+
+    def parts(self, mask: Bools, emulated: bool, variant: Variant) -> Parts:
+        """The rows of the mask with free GPUs that are open, by how well they suit parts."""
+        key = (id(mask), emulated, variant)
+        known = self._parts.get(key)
+        if known is None:
+            rows = self.of_kind(mask, emulated) & self.in_service & (self.free > 0) & self.allowed(variant)
+            found = Parts(self.map, rows, self.free, self.leaf_whole, len(self.log))
+            self._parts[key] = found, mask
+            return found
+        found = known[0]
         if found.cursor < len(self.log):
-            found.sync(self.log, self.whole & self.allowed(variant) if variant else self.open)
+            found.sync(self.log, lambda row: self.claim[row] < 0 or int(self.claim[row]) in variant, self.free)
         return found
 
-    def parts(self, wanted: Wanted, emulated: bool, variant: Variant) -> Parts:
-        """The rows with free GPUs that are open, by how well they suit parts; `wanted` for any count."""
-        key = (wanted, emulated, variant)
-        found = self._parts.get(key)
-        if found is None:
-            rows = self.eligible(wanted, emulated) & self.in_service & (self.free > 0) & self.allowed(variant)
-            found = self._parts[key] = Parts(self.map, rows, self.free, self.leaf_whole, len(self.log))
-        if found.cursor < len(self.log):
-            allowed = self.allowed(variant)
-            found.sync(self.log, lambda row: bool(allowed[row]) and self.in_service[row], self.free)
-        return found
-
-    def eligible(self, wanted: Wanted, emulated: bool) -> Bools:
-        mask = self.map.mask(wanted)
+    def of_kind(self, mask: Bools, emulated: bool) -> Bools:
+        """The real or the emulated rows of a mask."""
         if len(self.kinds) == 1:
             return mask
         return mask & self.map.emulated if emulated else mask & ~self.map.emulated
@@ -152,37 +177,76 @@ class Board:
         """The rows whose parts this pass has leased, with `until`."""
         return self._until.items()
 
-    def take_whole(self, rows: Ints, gang: PendingGang) -> None:
+    def take_whole(self, rows: list[int], gang: PendingGang) -> None:
         """Lease whole rows to the gang."""
-        self.free[rows] = 0
-        self.taken[rows] = True
-        self.whole[rows] = self.open[rows] = False
-        self.ready[rows] = self._ends_ms(gang, self.now_ms)
-        self.log.extend(rows.tolist())
+        self._unwritten.append((rows, self._ends_ms(gang, self.now_ms)))
+        self.log += rows
         if self.usage.counting:
-            self.usage.add(gang.tenant, [(self.map.values[row].gpu.type, int(self.map.count[row])) for row in rows])
+            kept = {held.node for held in gang.held}
+            self.usage.add(gang.tenant, [(self.map.values[row].gpu.type, int(self.map.count[row])) for row in rows
+                                         if self.map.names[row] not in kept])
+
+    def _write(self) -> None:
+        taken, self._unwritten = self._unwritten, []
+        rows = np.fromiter((row for mine, _ in taken for row in mine), np.int64)
+        self._free[rows] = 0
+        self._taken[rows] = True
+        self._whole[rows] = self._open[rows] = False
+        self._ready[rows] = np.repeat([ends_ms for _, ends_ms in taken], [len(mine) for mine, _ in taken])
+
+    @property
+    def free(self) -> Ints:
+        """How many GPUs of each row nobody leases."""
+        if self._unwritten:
+            self._write()
+        return self._free
+
+    @property
+    def whole(self) -> Bools:
+        """Which rows are in service with nothing leased."""
+        if self._unwritten:
+            self._write()
+        whole: Bools = self._whole
+        return whole
+
+    @property
+    def open(self) -> Bools:
+        """Which rows are whole and unclaimed."""
+        if self._unwritten:
+            self._write()
+        rows: Bools = self._open
+        return rows
+
+    @property
+    def ready(self) -> Ints:
+        """When each row is whole, claimed or not."""
+        if self._unwritten:
+            self._write()
+        return self._ready
+
+    @property
+    def taken(self) -> Bools:
+        """Which rows this pass has leased whole."""
+        if self._unwritten:
+            self._write()
+        return self._taken
 
     def take_part(self, row: int, gpus: Sequence[int], gang: PendingGang) -> None:
         """Lease some GPUs of a row to the gang."""
         self._hold_part(row, gpus, self._ends_ms(gang, self.now_ms))
         self.usage.add(gang.tenant, ((self.map.values[row].gpu.type, len(gpus)),))
 
-    def retake(self, gang: PendingGang, rows: Ints) -> None:
-        """The gang starts on rows of which it holds all it needs, or takes them whole."""
-        self.usage.add(gang.tenant, self.usage.gpus_of(gang.held), -1)
-        held = {self.map.row[held.node]: held.gpus for held in gang.held if held.node in self.map.row}
-        if gang.nodes == 1 and int(rows[0]) in held:
-            row, ends_ms = int(rows[0]), self._ends_ms(gang, self.now_ms)
-            self._lease(row, held[row], ends_ms)
-            self.usage.add(gang.tenant, ((self.map.values[row].gpu.type, len(held[row])),))
-        else:
-            self.take_whole(rows, gang)
+    def retake_part(self, row: int, gpus: Sequence[int], gang: PendingGang) -> None:
+        """The gang starts again on the GPUs it holds."""
+        self._lease(row, gpus, self._ends_ms(gang, self.now_ms))
 
     def give_back(self, gang: PendingGang, nodes: Iterable[str]) -> None:
         """The gang's leases on those nodes end: they are free in the next pass, not in this one."""
         wanted = frozenset(nodes)
-        for held in gang.held:
-            if held.node in wanted and held.node in self.map.row:
+        given = [held for held in gang.held if held.node in wanted]
+        self.usage.add(gang.tenant, self.usage.gpus_of(given), -1)
+        for held in given:
+            if held.node in self.map.row:
                 self._lease(self.map.row[held.node], held.gpus, self.now_ms)
 
     def _lease(self, row: int, gpus: Sequence[int], until_ms: int) -> None:
@@ -202,7 +266,7 @@ class Board:
         self.log.append(row)
 
     def free_gpus(self, row: int) -> tuple[int, ...]:
-        return tuple(int(gpu) for gpu in np.flatnonzero(self.until(row) == 0))
+        return tuple(np.flatnonzero(self.until(row) == 0).tolist())
 
     def _ends_ms(self, gang: PendingGang, start_ms: int) -> int:
         return min(start_ms + gang.bound_ms, UNKNOWN_MS)
@@ -221,7 +285,7 @@ class Board:
         self.claims.append(Claim(gang, at_ms))
         if at_ms < UNKNOWN_MS:
             self.horizon_ms = max(self.horizon_ms, at_ms)
-        self.log.extend(new.tolist())
+        self.log += [~row for row in new.tolist()]
 
     def ask(self, rows: Ints) -> None:
         """Their pools are asked for the virtual rows: from now on they boot."""
@@ -241,20 +305,20 @@ class Board:
 
     # Members.
 
-    def members(self, demand: Demand, asks: Sequence[GpuAsk], by_ask: dict[GpuAsk, Ints]) -> tuple[NodeChoice, ...]:
+    def members(self, demand: Demand, asks: Sequence[GpuAsk],
+                by_ask: dict[GpuAsk, list[int]]) -> tuple[NodeChoice, ...]:
         """The members in node-rank order: roles in order, row order inside a role. Whole rows only."""
-        left = {ask: np.sort(rows) for ask, rows in by_ask.items()}
+        left = {ask: sorted(rows) for ask, rows in by_ask.items()}
         made: list[NodeChoice] = []
         for role, ask in zip(demand.roles, asks, strict=True):
             mine, left[ask] = left[ask][:role.size], left[ask][role.size:]
             made += self.role_members(mine, ask, role.name)
         return tuple(made)
 
-    def role_members(self, rows: Ints, ask: GpuAsk, role: str) -> list[NodeChoice]:
+    def role_members(self, rows: list[int], ask: GpuAsk, role: str) -> list[NodeChoice]:
         """The whole rows as members of one role."""
-        names = self.map.names
-        gpus = [self._whole_gpus[count] for count in self.map.count[rows].tolist()]
-        return [NodeChoice(names[row], mine, ask, role) for row, mine in zip(rows.tolist(), gpus, strict=True)]
+        names, gpus = self.map.names, self.map.all_gpus
+        return [NodeChoice(names[row], gpus[row], ask, role) for row in rows]
 
 
 def is_down(board: Board, rows: Ints) -> Bools:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, product
 
 from gangline.model.gpu import GpuAsk
-from gangline.plan.fleet import FleetMap, Wanted
+from gangline.plan.fleet import Bools, FleetMap, Wanted
 from gangline.plan.snapshot import PendingGang, RoleNeed
 
 # Ranked alternatives multiply over roles; the first ones are tried, so that a spec cannot stall a pass.
@@ -15,19 +15,21 @@ MAX_CHOICES = 256
 _KEPT = 4096
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Need:
     """`size` nodes of `ask`. `upto` counts the nodes of all needs of this type that ask no less: so many
-    must match this ask, else the needs cannot be met together. `last` says no smaller ask of the type follows."""
+    must match this ask, else the needs cannot be met together. `last` says no smaller ask of the type follows.
+    `mask` tells the rows that could ever meet it, `parts` those that could give any part of such a node."""
 
     ask: GpuAsk
     size: int
     upto: int
-    wanted: Wanted
     last: bool
+    mask: Bools
+    parts: Bools
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Choice:
     """One alternative for every role, and the needs that follow: types by name, bigger asks first."""
 
@@ -37,7 +39,7 @@ class Choice:
     gpus: tuple[tuple[str, int], ...]  # at least so many GPUs of each type
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Demand:
     """What gangs of one signature ask for: choices in rank order and the widest level they may span.
 
@@ -63,12 +65,13 @@ def demand_of(fleet_map: FleetMap, gang: PendingGang) -> Demand:
 
 def _demand(fleet_map: FleetMap, gang: PendingGang) -> Demand:
     asks = [[ask for ask in dict.fromkeys(role.asks) if ask.type in fleet_map.types] for role in gang.roles]
-    choices = tuple(_choice(gang, rank, combo) for rank, combo in enumerate(islice(product(*asks), MAX_CHOICES)))
-    return Demand(gang.roles, choices, fleet_map.levels.within(gang.within, rdma=gang.rdma), gang.nodes == 1,
+    choices = tuple(_choice(fleet_map, gang, rank, combo)
+                    for rank, combo in enumerate(islice(product(*asks), MAX_CHOICES)))
+    return Demand(gang.roles, choices, fleet_map.levels.within(gang.within, rdma=gang.rdma), gang.single,
                   gang.domain_size or 0)
 
 
-def _choice(gang: PendingGang, rank: int, asks: Sequence[GpuAsk]) -> Choice:
+def _choice(fleet_map: FleetMap, gang: PendingGang, rank: int, asks: Sequence[GpuAsk]) -> Choice:
     sizes: dict[GpuAsk, int] = {}
     gpus: dict[str, int] = {}
     for role, ask in zip(gang.roles, asks, strict=True):
@@ -81,5 +84,6 @@ def _choice(gang: PendingGang, rank: int, asks: Sequence[GpuAsk]) -> Choice:
         upto[ask.type] = upto.get(ask.type, 0) + sizes[ask]
         wanted = Wanted(ask, gang.rdma, gang.zone, gang.pool, gang.exclude, gang.domain_size is not None)
         last = index + 1 == len(ordered) or ordered[index + 1].type != ask.type
-        needs.append(Need(ask, sizes[ask], upto[ask.type], wanted, last))
+        needs.append(Need(ask, sizes[ask], upto[ask.type], last, fleet_map.mask(wanted),
+                          fleet_map.mask(replace(wanted, ask=GpuAsk(ask.type, 1)))))
     return Choice(rank, tuple(asks), tuple(needs), tuple(sorted(gpus.items())))

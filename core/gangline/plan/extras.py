@@ -10,7 +10,7 @@ import numpy as np
 from gangline.model.gpu import GpuAsk
 from gangline.plan.board import Board
 from gangline.plan.demand import demand_of
-from gangline.plan.fleet import Ints, Wanted
+from gangline.plan.fleet import Bools
 from gangline.plan.outcome import Placement, Resize, Retirement
 from gangline.plan.place import Spot
 from gangline.plan.snapshot import UNKNOWN_MS, PoolState, RunningGang
@@ -26,27 +26,27 @@ def grow_placed(board: Board, placements: Sequence[Placement], spots: dict[str, 
             if len(grown.get(placement.gang, ())) > len(placement.nodes) else placement for placement in placements]
 
 
-def _one_more(board: Board, name: str, spot: Spot, grown: dict[str, Ints]) -> bool:
+def _one_more(board: Board, name: str, spot: Spot, grown: dict[str, list[int]]) -> bool:
     gang = board.snapshot.queue.get(name)
     assert gang is not None
     demand = board.demand(gang)
     rows = grown[name]
     if len(rows) >= gang.most or demand.block or len(spot.choice.needs) != 1:
         return False
-    row = _nearest(board, spot.choice.needs[0].wanted, rows, demand.widest)
+    row = _nearest(board, spot.choice.needs[0].mask, rows, demand.widest)
     if row is None:
         return False
     gpus = ((board.map.values[row].gpu.type, int(board.map.count[row])),)
     if not board.usage.allows(gang.tenant, gpus):
         return False
-    board.take_whole(np.asarray([row], np.int64), gang)
-    grown[name] = np.append(rows, row)
+    board.take_whole([row], gang)
+    grown[name] = [*rows, row]
     return True
 
 
-def _nearest(board: Board, wanted: Wanted, rows: Ints, widest: int) -> int | None:
+def _nearest(board: Board, mask: Bools, rows: list[int], widest: int) -> int | None:
     """A whole unclaimed row in the smallest subtree, not wider than allowed, that holds all rows and has one."""
-    mask = board.eligible(wanted, bool(board.map.emulated[rows[0]])) & board.open
+    mask = board.of_kind(mask, bool(board.map.emulated[rows[0]])) & board.open
     for level in range(board.map.first_level, widest + 1):
         ids = board.map.ids[level]
         if (ids[rows] == ids[rows[0]]).all():
@@ -56,13 +56,10 @@ def _nearest(board: Board, wanted: Wanted, rows: Ints, widest: int) -> int | Non
     return None
 
 
-def _regrown(board: Board, placement: Placement, rows: Ints, spot: Spot) -> Placement:
+def _regrown(board: Board, placement: Placement, rows: list[int], spot: Spot) -> Placement:
     ask, role = spot.members[0].ask, spot.members[0].role
-    members = tuple(board.role_members(np.sort(rows), ask, role))
-    nodes = [board.map.values[row] for row in rows]
-    zones, fabrics = {node.zone for node in nodes}, {node.fabric for node in nodes}
-    return replace(placement, nodes=members, zone=zones.pop() if len(zones) == 1 else "",
-                   fabric=fabrics.pop() if len(fabrics) == 1 else None)
+    zone, fabric = board.map.network_of(rows)
+    return replace(placement, nodes=tuple(board.role_members(sorted(rows), ask, role)), zone=zone, fabric=fabric)
 
 
 def grow_running(board: Board) -> Resize | None:
@@ -89,7 +86,7 @@ def _room(board: Board, run: RunningGang) -> int:
     asks = [choice.needs[0] for choice in demand.choices if _serves(choice.asks[0], kind)]
     if not asks:
         return 0
-    mask = board.eligible(asks[0].wanted, bool(board.map.emulated[rows[0]])) & board.open
+    mask = board.of_kind(asks[0].mask, bool(board.map.emulated[rows[0]])) & board.open
     free = np.flatnonzero(mask & (ids == ids[rows[0]]))[:run.most - len(run.holds)]
     while len(free) and not board.usage.allows(run.tenant, [
             (board.map.values[row].gpu.type, int(board.map.count[row])) for row in free]):

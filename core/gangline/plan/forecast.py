@@ -86,7 +86,7 @@ def _parts(board: Board, demand: Demand, choices: Sequence[Choice], available: I
            home: int | None) -> Iterator[_Option]:
     for choice in choices:
         need = choice.needs[0]
-        rows = np.flatnonzero(board.map.mask(need.wanted) & (board.coming_ms < DOWN_MS))
+        rows = np.flatnonzero(need.mask & (board.coming_ms < DOWN_MS))
         if len(rows):
             ready = _part_ready(board, rows, need.ask.count)
             virtual = board.virtual[rows]
@@ -118,7 +118,7 @@ def _wholes(board: Board, demand: Demand, choices: Sequence[Choice], available: 
             home: int | None) -> Iterator[_Option]:
     ids = board.map.ids[demand.widest]
     for choice in choices:
-        pools = [np.flatnonzero(board.map.mask(need.wanted) & (available < DOWN_MS)) for need in choice.needs]
+        pools = [np.flatnonzero(need.mask & (available < DOWN_MS)) for need in choice.needs]
         if home is not None:
             pools = [rows[ids[rows] == home] for rows in pools]
         if len(pools) == 1 and not demand.block:

@@ -30,9 +30,11 @@ class Holders:
         columns = np.asarray(leases, np.int64).reshape(-1, 3).T
         return Holders(tuple(gang for gang, _ in holders), columns[0], columns[1], columns[2])
 
-    def most_first(self, rows: Bools) -> list[tuple[str, int]]:
-        """(gang, GPUs) of those with leases on the rows, those that hold most first, then by id."""
+    def most_first(self, rows: Bools, most: int) -> tuple[list[str], int]:
+        """At most `most` gangs with leases on the rows, those that hold most GPUs first, then by id; and how many
+        there are in all."""
         here = rows[self.row]
         gpus = np.bincount(self.gang[here], weights=self.gpus[here], minlength=len(self.gangs))
         found = np.flatnonzero(gpus)
-        return [(self.gangs[at], int(gpus[at])) for at in found[np.lexsort((found, -gpus[found]))]]
+        first = found[np.lexsort((found, -gpus[found]))[:most]]
+        return [self.gangs[at] for at in first.tolist()], len(found)

@@ -92,7 +92,7 @@ def _best(fleet_map: FleetMap, gang: PendingGang) -> _Best | None:
 
 def _counts(fleet_map: FleetMap, need: Need, ids: Ints, subtrees: int, block: int) -> Ints:
     """How many rows of each subtree meet the need, in whole blocks."""
-    rows = np.flatnonzero(fleet_map.mask(need.wanted))
+    rows = np.flatnonzero(need.mask)
     if not block:
         return np.bincount(ids[rows], minlength=subtrees)
     domains = np.bincount(fleet_map.ids[DOMAIN][rows], minlength=len(fleet_map.keys[DOMAIN])) // block * block

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,18 +11,18 @@ from gangline.model.gpu import GpuAsk
 from gangline.plan.board import Board, Variant
 from gangline.plan.counter import Counter
 from gangline.plan.demand import Choice, Demand
-from gangline.plan.fleet import Ints
 from gangline.plan.outcome import NodeChoice
 from gangline.plan.snapshot import PendingGang
 
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """Where a gang goes: its members in node-rank order, and their rows."""
+    """Where a gang goes: its members in node-rank order, their rows, and whether it holds some of them."""
 
     choice: Choice
-    rows: Ints
+    rows: list[int]
     members: tuple[NodeChoice, ...]
+    kept: bool = False
 
 
 @dataclass(slots=True)
@@ -73,24 +73,23 @@ def _part(board: Board, gang: PendingGang, demand: Demand, choice: Choice, emula
           variant: Variant) -> Spot | None:
     """Part of one node, so that whole nodes stay whole and free GPUs of use."""
     ask, need = choice.asks[0], choice.needs[0]
-    anyhow = replace(need.wanted, ask=GpuAsk(ask.type, 1))
-    row = board.parts(anyhow, emulated, variant).best(
+    row = board.parts(need.parts, emulated, variant).best(
         ask.count, lambda free: board.useless.growth(ask.type, free, ask.count))
     if row is None:
         return None
     member = NodeChoice(node=board.map.names[row], gpus=board.free_gpus(row)[:ask.count], ask=ask,
                         role=demand.roles[0].name)
-    return Spot(choice, np.asarray([row], np.int64), (member,))
+    return Spot(choice, [row], (member,))
 
 
 def _whole(board: Board, gang: PendingGang, demand: Demand, choice: Choice, emulated: bool,
            variant: Variant) -> Spot | None:
-    counters = [board.counter(need.wanted, emulated, variant, demand.block) for need in choice.needs]
+    counters = [board.counter(need.mask, emulated, variant, demand.block) for need in choice.needs]
     for level in range(board.map.first_level, demand.widest + 1):
         subtree = _smallest(counters, choice, level)
         if subtree is not None:
             by_ask = pick(counters, choice, level, subtree)
-            rows = np.concatenate(list(by_ask.values()))
+            rows = [row for mine in by_ask.values() for row in mine]
             return Spot(choice, rows, board.members(demand, choice.asks, by_ask))
     return None
 
@@ -109,13 +108,12 @@ def _smallest(counters: list[Counter], choice: Choice, level: int) -> int | None
     return int(found[rows[found].argmin()]) if len(found) else None
 
 
-def pick(counters: list[Counter], choice: Choice, level: int, subtree: int) -> dict[GpuAsk, Ints]:
+def pick(counters: list[Counter], choice: Choice, level: int, subtree: int) -> dict[GpuAsk, list[int]]:
     """Rows for every need out of one subtree that has enough, on as few smaller subtrees as can be."""
-    by_ask: dict[GpuAsk, Ints] = {}
-    taken: Ints | None = None
+    by_ask: dict[GpuAsk, list[int]] = {}
+    taken: list[int] = []
     for counter, need in zip(counters, choice.needs, strict=True):
-        left = counter if taken is None else counter.without(taken)
+        left = counter.without(np.asarray(taken, np.int64)) if taken else counter
         by_ask[need.ask] = left.gather(level, subtree, need.size)
-        mine = by_ask[need.ask]
-        taken = mine if taken is None else np.concatenate((taken, mine))
+        taken += by_ask[need.ask]
     return by_ask

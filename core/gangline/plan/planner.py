@@ -70,24 +70,25 @@ class Decision:
         queue = board.snapshot.queue
         turns = Turns(queue, board.policy, board.usage, board.now_ms)
         for position in turns:
-            self._turn(queue.gangs[position], turns)
+            self._turn(position, turns)
             if board.policy.strict and self.blocked:
                 rest = turns.drop(np.ones(len(queue), np.bool_))
                 self._block([queue.gangs[at] for at in rest], WaitCode.ORDER)
         self._afterwards()
 
-    def _turn(self, gang: PendingGang, turns: Turns) -> None:
-        board = self.board
-        demand = board.demand(gang)
+    def _turn(self, position: int, turns: Turns) -> None:
+        board, queue = self.board, self.board.snapshot.queue
+        gang = queue.gangs[position]
+        demand = board.demand(gang, int(queue.kind[position]))
         offers = Offers.of(board, gang, demand)
         spot = self._repair(gang, demand, offers) if gang.held else place(board, gang, demand, offers)
         if spot is not None:
             self._start(gang, spot)
         elif demand.choices and not offers.choices:
             self._block([gang], WaitCode.QUOTA)
-            self._drop_alike(gang, turns, WaitCode.QUOTA, same_tenant=True)
+            self._drop_alike(position, turns, WaitCode.QUOTA, same_tenant=True)
         elif not self._wait(gang, demand, offers) and not gang.held:
-            self._drop_alike(gang, turns, None, same_tenant=offers.refused)
+            self._drop_alike(position, turns, None, same_tenant=offers.refused)
 
     def _repair(self, gang: PendingGang, demand: Demand, offers: Offers) -> Spot | None:
         """Members that include every held node that still serves; without one, any that fit."""
@@ -102,35 +103,32 @@ class Decision:
 
     def _start(self, gang: PendingGang, spot: Spot) -> None:
         board, rows = self.board, spot.rows
-        if gang.held:
-            board.retake(gang, rows)
-        elif gang.nodes == 1:
-            board.take_part(int(rows[0]), spot.members[0].gpus, gang)
-        else:
+        if not gang.single:
             board.take_whole(rows, gang)
-        nodes = [board.map.values[row] for row in rows]
-        zones, fabrics = {node.zone for node in nodes}, {node.fabric for node in nodes}
+        elif spot.kept:
+            board.retake_part(rows[0], spot.members[0].gpus, gang)
+        else:
+            board.take_part(rows[0], spot.members[0].gpus, gang)
         if gang.most > gang.nodes:
             self.spots[gang.gang] = spot
-        self.placements.append(Placement(
-            gang=gang.gang, nodes=spot.members, zone=zones.pop() if len(zones) == 1 else "",
-            fabric=fabrics.pop() if len(fabrics) == 1 else None))
+        zone, fabric = board.map.network_of(rows)
+        self.placements.append(Placement(gang=gang.gang, nodes=spot.members, zone=zone, fabric=fabric))
 
     def _block(self, gangs: list[PendingGang], code: WaitCode | None, found: Forecast | None = None,
                asked: int = 0) -> None:
         if gangs:
             self.blocked.append(Asked(gangs, code, found, asked))
 
-    def _drop_alike(self, gang: PendingGang, turns: Turns, code: WaitCode | None, *, same_tenant: bool) -> None:
+    def _drop_alike(self, position: int, turns: Turns, code: WaitCode | None, *, same_tenant: bool) -> None:
         """Nothing was decided for the gang: later ones that ask for the same will fare no better."""
         board, queue = self.board, self.board.snapshot.queue
-        alike = (queue.kind == queue.number(gang)) & turns.alive
-        if queue.repairing():
+        alike = (queue.kind == queue.kind[position]) & turns.alive
+        if turns.any_repairing:
             alike &= ~turns.repairing
         if same_tenant:
-            alike &= queue.tenant == queue.tenant_number(gang)
-        if code is None:
-            better = (queue.bound < gang.bound_ms) & (board.now_ms + queue.bound <= board.horizon_ms)
+            alike &= queue.tenant == queue.tenant[position]
+        if code is None and board.horizon_ms:
+            better = (queue.bound < queue.bound[position]) & (board.now_ms + queue.bound <= board.horizon_ms)
             alike &= ~better
         self._block([queue.gangs[at] for at in turns.drop(alike)], code)
 
@@ -138,7 +136,7 @@ class Decision:
         """Keep, ask or preempt for a blocked gang; whether anything was decided."""
         board = self.board
         left = self.reserved < board.policy.reserve_first
-        if not left and not self._could_move(demand):
+        if not left and not (board.may_grow and self._could_move(demand)):
             self._block([gang], None)
             return False
         found = forecast(board, gang, demand, offers.choices)
@@ -162,7 +160,7 @@ class Decision:
         """Whether some row that boots or could be asked for would do and is not kept for anybody."""
         board = self.board
         loose = ~board.in_service & (board.coming_ms < UNKNOWN_MS) & (board.claim < 0)
-        return bool(loose.any()) and any(bool((loose & board.map.mask(need.wanted)).any())
+        return bool(loose.any()) and any(bool((loose & need.mask).any())
                                          for choice in demand.choices for need in choice.needs)
 
     def _move(self, gang: PendingGang, demand: Demand, found: Forecast) -> None:

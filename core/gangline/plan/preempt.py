@@ -60,7 +60,7 @@ _Value = tuple[int, int, int, int, int]
 def evict(decision: Decision, gang: PendingGang, demand: Demand, offers: Offers) -> Eviction | None:
     """What makes room for the gang; None when nothing may, or when enough is being freed already."""
     board = decision.board
-    if not any(run.priority < gang.priority for run in board.snapshot.running) and not board.usage.limited:
+    if gang.priority <= board.least_priority and not board.usage.limited:
         return None
     search = _Search(decision, gang, demand)
     found = list(search.options(offers.choices))
@@ -127,7 +127,7 @@ class _Search:
         ids = board.map.ids[level]
         meets = np.zeros(board.map.size, np.bool_)
         for need in choice.needs:
-            meets |= board.map.mask(need.wanted)
+            meets |= need.mask
         usable = meets & self.usable
         had = usable & board.whole
         for row, gangs in self.holders.items():
@@ -179,7 +179,7 @@ class _Search:
         """Whether the rows meet all needs; real and emulated nodes are never in one subtree."""
         block = self.demand.block
         for need in choice.needs:
-            mine = rows & self.board.map.mask(need.wanted)
+            mine = rows & need.mask
             count = int(mine.sum())
             if block:
                 count = int((np.bincount(self.board.map.ids[0][mine]) // block * block).sum())
@@ -190,7 +190,7 @@ class _Search:
     def _used(self, choice: Choice, had: Bools, freed: Bools) -> Ints:
         taken = np.zeros(0, np.int64)
         for need in choice.needs:
-            rows = np.flatnonzero(freed & self.board.map.mask(need.wanted))
+            rows = np.flatnonzero(freed & need.mask)
             rows = rows[~np.isin(rows, taken)]
             order = np.lexsort((rows, ~had[rows]))
             if self.demand.block:
@@ -210,7 +210,7 @@ class _Search:
 
     def _on_rows(self, choice: Choice) -> Iterator[tuple[_Value, Eviction]]:
         board, need = self.board, choice.needs[0]
-        usable = board.map.mask(need.wanted) & self.usable
+        usable = need.mask & self.usable
         on_row: dict[int, list[_Victim]] = {}
         for victim in self.victims:
             for row in victim.rows:

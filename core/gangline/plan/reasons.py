@@ -16,7 +16,7 @@ from gangline.plan.never import misfit
 from gangline.plan.outcome import WaitCode, Waiting
 from gangline.plan.place import Offers, place
 from gangline.plan.snapshot import UNKNOWN_MS, PendingGang, Signature
-from gangline.plan.words import need_text, nodes_text, some, verb
+from gangline.plan.words import MOST_NAMED, need_text, nodes_text, some, verb
 
 _MOST_HOLDERS = 16
 
@@ -55,6 +55,19 @@ def _merged(blocked: Sequence[Asked]) -> list[Asked]:
 
 def _signature(asked: Asked, head: PendingGang) -> Signature:
     return () if asked.code is WaitCode.ORDER else head.signature
+
+
+@dataclass(frozen=True, slots=True)
+class _Scene:
+    """What stands in the way of a gang where it could start earliest."""
+
+    found: Forecast
+    serving: Bools  # nodes that are there, in service or not, and would do
+    ready: int  # how many of them the gang could have now
+    reserved: bool  # they would be enough were nothing kept
+    holders: list[str]  # some of those that lease them, those with most first
+    many: int  # how many lease them in all
+    kept: list[str]  # for whom free ones are kept
 
 
 class _Reasons:
@@ -122,38 +135,40 @@ class _Reasons:
         serving = self._serving(demand, found)
         claimers = self._claimers_in_the_way(gang, demand)
         reserved = claimers is not None
-        holders = [] if reserved else [name for name, _ in self._held_by().most_first(serving) if name != gang.gang]
+        holders, many = ([], 0) if reserved else self._held_by().most_first(serving, _MOST_HOLDERS)
+        if gang.gang in holders:
+            holders.remove(gang.gang)
+            many -= 1
         kept = claimers if claimers is not None else self._claimers(serving & (board.free > 0), board.variant(gang))
         ready = self._ready(gang, demand, serving)
-        return self._made(gang, WaitCode.RESERVED if reserved else WaitCode.BUSY,
-                          self._text(gang, demand, found, serving, ready, reserved, holders, kept),
+        scene = _Scene(found, serving, ready, reserved, holders, many, kept)
+        return self._made(gang, WaitCode.RESERVED if reserved else WaitCode.BUSY, self._text(gang, demand, scene),
                           max(0 if reserved else 1, gang.nodes - ready),
                           [name for name in dict.fromkeys([*holders, *kept]) if name != SPARE][:_MOST_HOLDERS],
                           found.start_ms)
 
-    def _text(self, gang: PendingGang, demand: Demand, found: Forecast, serving: Bools, ready: int, reserved: bool,
-              holders: Sequence[str], kept: Sequence[str]) -> str:
-        board = self.board
-        where = board.map.name_of(found.level, found.subtree)
+    def _text(self, gang: PendingGang, demand: Demand, scene: _Scene) -> str:
+        board, serving = self.board, scene.serving
+        where = board.map.name_of(scene.found.level, scene.found.subtree)
         parts = [f"needs {need_text(gang)}"]
-        if demand.single and not reserved:
+        if demand.single and not scene.reserved:
             most = int(board.free[serving].max(initial=0))
-            parts.append("one has room" if ready else f"no node has so many free; the most is {most}")
+            parts.append("one has room" if scene.ready else f"no node has so many free; the most is {most}")
         elif not demand.single:  # a single that finds its room reserved: there is room, only not for it
-            parts.append(f"{ready} of {int(serving.sum())} {verb(ready)} free in {where}")
-        leaving = [name for name in holders if name in self.preempted]
-        staying = [name for name in holders if name not in self.preempted]
+            parts.append(f"{scene.ready} of {int(serving.sum())} {verb(scene.ready)} free in {where}")
+        leaving = [name for name in scene.holders if name in self.preempted]
+        staying = [name for name in scene.holders if name not in self.preempted]
         if leaving:
-            parts.append(f"{some([self._named(name) for name in leaving])} {verb(len(leaving))} preempted for it")
+            parts.append(f"{self._some(leaving)} {verb(len(leaving))} preempted for it")
         if staying:
-            parts.append(f"held by {some([self._named(name) for name in staying])}")
-        if kept:
-            parts.append(f"free nodes are kept for {some([self._named(name) for name in kept])}")
+            parts.append(f"held by {self._some(staying, scene.many - len(leaving))}")
+        if scene.kept:
+            parts.append(f"free nodes are kept for {self._some(scene.kept)}")
         down = np.flatnonzero(serving & ~board.map.virtual)
         down = down[is_down(board, down)]
         if len(down):
             names = [board.map.names[row] for row in down]
-            parts.append(f"{len(down)} {verb(len(down))} out of service ({some(names)})")
+            parts.append(f"{len(down)} {verb(len(down))} out of service ({some(names, len(names))})")
         return "; ".join(parts)
 
     def _in_vain(self, gang: PendingGang, demand: Demand) -> Waiting:
@@ -166,7 +181,7 @@ class _Reasons:
         if len(down):
             names = [self.board.map.names[row] for row in down]
             out = (f"{len(down)} of {nodes_text(len(rows))} that would do {verb(len(down))} out of service "
-                   f"({some(names)})")
+                   f"({some(names, len(names))})")
         grow = "" if self.board.policy.capacity else "; its pools may not be asked for more"
         return self._made(gang, WaitCode.UNAVAILABLE, f"needs {need_text(gang)}; {out}{grow}",
                           max(1, gang.nodes - (len(rows) - len(down))))
@@ -174,7 +189,7 @@ class _Reasons:
     def _meeting(self, choice: Choice) -> Bools:
         rows = np.zeros(self.board.map.size, np.bool_)
         for need in choice.needs:
-            rows |= self.board.map.mask(need.wanted)
+            rows |= need.mask
         return rows
 
     def _serving(self, demand: Demand, found: Forecast) -> Bools:
@@ -189,7 +204,7 @@ class _Reasons:
         rows = serving & board.in_service & board.allowed(board.variant(gang))
         if demand.single:
             counts = [choice.asks[0] for choice in demand.choices]
-            rooms = [rows & board.map.mask(choice.needs[0].wanted) & (board.free >= ask.count)
+            rooms = [rows & choice.needs[0].mask & (board.free >= ask.count)
                      for choice, ask in zip(demand.choices, counts, strict=True)]
             return int(np.any(rooms, axis=0).sum())
         return int((rows & board.whole).sum())
@@ -216,6 +231,9 @@ class _Reasons:
         if self._holders is None:
             self._holders = Holders.of(self.board.snapshot)
         return self._holders
+
+    def _some(self, gangs: Sequence[str], many: int | None = None) -> str:
+        return some([self._named(gang) for gang in gangs[:MOST_NAMED]], len(gangs) if many is None else many)
 
     def _named(self, gang: str) -> str:
         if gang == SPARE:

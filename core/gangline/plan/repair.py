@@ -9,7 +9,7 @@ import numpy as np
 from gangline.model.gpu import GpuAsk
 from gangline.plan.board import Board, Variant
 from gangline.plan.demand import Choice, Demand
-from gangline.plan.fleet import Ints, Wanted
+from gangline.plan.fleet import Bools, Ints
 from gangline.plan.outcome import NodeChoice
 from gangline.plan.place import Offers, Spot
 from gangline.plan.snapshot import Held, PendingGang
@@ -34,7 +34,7 @@ def _serves(board: Board, demand: Demand, held: Held) -> bool:
     if row is None or not board.in_service[row]:
         return False
     needs = [need for choice in demand.choices for need in choice.needs]
-    eligible = [need for need in needs if board.map.mask(need.wanted)[row]]
+    eligible = [need for need in needs if need.mask[row]]
     if demand.single:
         return any(need.ask.count == len(held.gpus) for need in eligible)
     return bool(eligible) and len({*held.gpus, *board.free_gpus(row)}) == board.map.count[row]
@@ -52,7 +52,9 @@ def complete(board: Board, gang: PendingGang, demand: Demand, keeps: list[Kept],
                        and (found := _beside(board, demand, choice, rows, level, variant)) is not None), None)
         if by_ask is None:
             continue
-        spot = Spot(choice, np.concatenate(list(by_ask.values())), board.members(demand, choice.asks, by_ask))
+        chosen = {ask: found.tolist() for ask, found in by_ask.items()}
+        spot = Spot(choice, [row for found in chosen.values() for row in found],
+                    board.members(demand, choice.asks, chosen), kept=True)
         held = set(rows.tolist())
         new = [(board.map.values[row].gpu.type, int(board.map.count[row])) for row in spot.rows if row not in held]
         if board.usage.allows(gang.tenant, new):
@@ -65,9 +67,9 @@ def _same_part(board: Board, demand: Demand, keep: Kept, offers: Offers) -> Spot
     node = board.map.values[keep.row]
     for choice in offers.choices:
         ask = choice.asks[0]
-        if ask.count == len(keep.gpus) and board.map.mask(choice.needs[0].wanted)[keep.row]:
+        if ask.count == len(keep.gpus) and choice.needs[0].mask[keep.row]:
             member = NodeChoice(node=node.name, gpus=tuple(sorted(keep.gpus)), ask=ask, role=demand.roles[0].name)
-            return Spot(choice, np.asarray([keep.row], np.int64), (member,))
+            return Spot(choice, [keep.row], (member,), kept=True)
     return None
 
 
@@ -77,7 +79,7 @@ def _beside(board: Board, demand: Demand, choice: Choice, keeps: Ints, level: in
     left = keeps[np.lexsort((keeps, -board.map.count[keeps]))]
     by_ask: dict[GpuAsk, Ints] = {}
     for need in choice.needs:
-        meets = board.map.mask(need.wanted)[left]
+        meets = need.mask[left]
         mine = left[meets][:need.size]
         by_ask[need.ask] = mine
         left = left[~np.isin(left, mine)]
@@ -87,7 +89,7 @@ def _beside(board: Board, demand: Demand, choice: Choice, keeps: Ints, level: in
     for need in choice.needs:
         missing = need.size - len(by_ask[need.ask])
         if missing:
-            more = nearest(board, need.wanted, keeps, level, variant, taken)[:missing]
+            more = nearest(board, need.mask, keeps, level, variant, taken)[:missing]
             if len(more) < missing:
                 return None
             by_ask[need.ask] = np.concatenate((by_ask[need.ask], more))
@@ -97,11 +99,11 @@ def _beside(board: Board, demand: Demand, choice: Choice, keeps: Ints, level: in
     return by_ask
 
 
-def nearest(board: Board, wanted: Wanted, home: Ints, level: int, variant: Variant, taken: Ints) -> Ints:
+def nearest(board: Board, mask: Bools, home: Ints, level: int, variant: Variant, taken: Ints) -> Ints:
     """Whole open rows in the home's subtree of the level, but those taken, nearest to any home row first."""
     ids = board.map.ids
     open_rows = board.whole & board.allowed(variant) if variant else board.open
-    mask = board.eligible(wanted, bool(board.map.emulated[home[0]])) & open_rows
+    mask = board.of_kind(mask, bool(board.map.emulated[home[0]])) & open_rows
     rows = np.flatnonzero(mask & (ids[level] == ids[level][home[0]]))
     rows = rows[~np.isin(rows, taken)]
     shared = np.full(len(rows), level, np.int64)

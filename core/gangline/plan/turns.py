@@ -33,6 +33,7 @@ class Turns:
         self.alive: Bools = np.ones(len(queue), np.bool_)
         self._drops = 0
         self.repairing = self._repairing()
+        self.any_repairing = bool(self.repairing.any())
 
     def drop(self, positions: Bools) -> Ints:
         """Take gangs out that have not had their turn; the positions that this took out."""
