@@ -14,6 +14,7 @@ from sqlalchemy import (
     ForeignKeyConstraint,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
@@ -26,7 +27,7 @@ from gangline.model.states import Cause, GangState, NodeLifecycle, Phase
 from gangline.model.volume import FileEntry
 from gangline.store.columns import Choice, Json, Listed, Spec, Value, Values
 
-REVISIONS = ("0001",)
+REVISIONS = ("0001", "0002")
 
 metadata = MetaData(naming_convention={
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -53,6 +54,7 @@ nodes = Table(
     Column("zone", Text, nullable=False),
     Column("fabric", Text),
     Column("path", Listed, nullable=False),
+    Column("domain", Text),
     Column("address", Text, nullable=False, unique=True),
     Column("emulated", Boolean, nullable=False),
     Column("origin", Text, nullable=False),
@@ -62,6 +64,7 @@ nodes = Table(
     Column("healthy", Boolean, nullable=False),
     Column("incarnation", Text),
     Column("boot_done_ms", BigInteger),
+    Column("idle_ms", BigInteger, nullable=False, server_default="0"),
     Column("price_nano_per_gpu_hour", BigInteger, nullable=False),
     Column("currency", Text, nullable=False),
 )
@@ -99,6 +102,8 @@ gangs = Table(
     Column("end", Value(End)),
     Column("wait", Value(Wait)),
     Column("progress", Value(Progress), nullable=False),
+    Column("preempted_ms", BigInteger, nullable=False, server_default="0"),
+    Column("resized_ms", BigInteger, nullable=False, server_default="0"),
     Index(None, "slot", "seq"),
     Index(None, "state", "seq"),
     Index("ux_gangs_active_slot", "slot", unique=True,
@@ -125,6 +130,8 @@ attempts = Table(
     Column("emulated", Boolean, nullable=False),
     Column("grace_ms", BigInteger, nullable=False),
     Column("end", Value(End)),
+    Column("give_up", Listed, nullable=False, server_default="[]"),
+    Column("want", Integer),
 )
 
 members = Table(
@@ -291,4 +298,34 @@ events = Table(
     Column("gang", Text),
     Column("data", Json, nullable=False),
     Index(None, "gang", "seq"),
+)
+
+# What a person asked a pool to be; a pool without a row is as large as its work asks for.
+pool_sizes = Table(
+    "pool_sizes", metadata,
+    Column("pool", Text, primary_key=True),
+    Column("wanted", Integer, nullable=False),
+    Column("changed_ms", BigInteger, nullable=False),
+)
+
+# `plan` and `inputs` are compressed JSON; `bytes` is their size, `inputs` NULL when nothing was decided.
+passes = Table(
+    "passes", metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("duration_us", BigInteger, nullable=False),
+    Column("trigger", Text, nullable=False),
+    Column("policy", Text, nullable=False),
+    Column("pending", Integer, nullable=False),
+    Column("placed", Integer, nullable=False),
+    Column("asked", Integer, nullable=False),
+    Column("released", Integer, nullable=False),
+    Column("preempted", Integer, nullable=False),
+    Column("resized", Integer, nullable=False),
+    Column("retired", Integer, nullable=False),
+    Column("refused", Integer, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("plan", LargeBinary, nullable=False),
+    Column("inputs", LargeBinary),
 )

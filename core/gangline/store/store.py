@@ -18,6 +18,7 @@ from gangline.store.events import Events
 from gangline.store.gangs import Gangs
 from gangline.store.leases import Leases, Ports
 from gangline.store.nodes import Nodes
+from gangline.store.pools import Pools
 from gangline.store.saves import Saves
 from gangline.store.scope import Scope
 from gangline.store.versions import Versions
@@ -36,6 +37,7 @@ class Transaction:
         self.leases = Leases(scope)
         self.ports = Ports(scope)
         self.nodes = Nodes(scope)
+        self.pools = Pools(scope)
         self.saves = Saves(scope)
         self.versions = Versions(scope)
         self.events = Events(scope)

@@ -16,7 +16,8 @@ from gangline.model.volume import FileEntry
 class Node:
     """A machine of the fleet. `origin` is "file" (declared) or "made" (provisioned).
 
-    `healthy` is false from the loss of its supervisor until the next one says hello.
+    `healthy` is false from the loss of its supervisor until the next one says hello. `idle_ms` is since
+    when no lease holds any of it, as long as none does; 0 when that is not known.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Node:
     zone: str
     fabric: str | None
     path: tuple[str, ...]
+    domain: str | None = None
     address: str
     emulated: bool
     origin: Literal["file", "made"]
@@ -38,6 +40,7 @@ class Node:
     healthy: bool = True
     incarnation: str | None = None
     boot_done_ms: int | None = None
+    idle_ms: int = 0
     price_nano_per_gpu_hour: int
     currency: str
 
@@ -56,7 +59,8 @@ class Gang:
     """A gang. `active` says it holds its slot: it is not final and nobody asked it to end.
 
     `ran_ms` is the time earlier attempts spent running. `pinned` maps a mount to the version its
-    `from` meant at submission. `avoid` are nodes that failed it.
+    `from` meant at submission. `avoid` are nodes that failed it. `preempted_ms` is when it was last
+    preempted, `resized_ms` when its size last changed; 0 for never.
     """
 
     id: str
@@ -90,13 +94,16 @@ class Gang:
     end: End | None = None
     wait: Wait | None = None
     progress: Progress = field(default_factory=Progress)
+    preempted_ms: int = 0
+    resized_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """One run of a gang. `end` is decided first (`stopped_ms`); it is over when `ended_ms` is set.
 
-    `issued_ms` is when its present orders were issued.
+    `issued_ms` is when its present orders were issued. `want` is the size an elastic gang is told to
+    start again with, `give_up` the nodes it gives back when this attempt is down.
     """
 
     gang: str
@@ -117,6 +124,8 @@ class Attempt:
     emulated: bool
     grace_ms: int = 0
     end: End | None = None
+    give_up: tuple[str, ...] = ()
+    want: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
