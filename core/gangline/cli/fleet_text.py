@@ -105,7 +105,8 @@ class _Edit:
         """The new text, if it says what it should."""
         new = self.text
         # From the end, so that places before stay where they are; of two at one place the first stays first.
-        for _, (start, end, written) in sorted(enumerate(self.cuts), key=lambda cut: (cut[1][:2], cut[0]), reverse=True):
+        ordered = sorted(enumerate(self.cuts), key=lambda cut: (cut[1][:2], cut[0]), reverse=True)
+        for _, (start, end, written) in ordered:
             new = new[:start] + written + new[end:]
         try:
             return new if Fleet.parse(yaml.load(new, Loader=LOADER)) == wanted else None  # noqa: S506 - a safe one
