@@ -65,7 +65,8 @@ def test_paths_and_new_nodes_go_in_and_comments_stay(gl: Gl, file: Path, tree: P
     status, out, err = gl("fleet", "import", str(tree), "--pool", "b")
     assert status == 0, err
     assert out.splitlines() == ["+ n4  pool b  s/l2", "+ n5  pool b  s/l2", "+ n6  pool b  s/l2",
-                                "~ n1  old -> s/l1", "~ n2  spine-0/leaf-0 -> s/l2", "? n3  not told of; stays as it is"]
+                                "~ n1  old -> s/l1", "~ n2  spine-0/leaf-0 -> s/l2",
+                                "? n3  not told of; stays as it is"]
     assert err == f"wrote {file}\n"
     assert declared(file) == {"n1": ("a", "s/l1", None), "n2": ("a", "s/l2", None), "n3": ("a", "", "d0"),
                               "n4": ("b", "s/l2", None), "n5": ("b", "s/l2", None), "n6": ("b", "s/l2", None)}
@@ -172,7 +173,8 @@ def test_comments_that_cannot_stay_are_kept_in_a_copy(gl: Gl, file: Path, tree: 
     "pools: [{name: b, gpu: 'H100:8', min: 0, max: 9}]\nnodes: []\n",
     "pools:\n- name: b\n  gpu: 'H100:8'\n  min: 0\n  max: 9\nnodes:\n- name: n1\n  pool: b",
     "pools:\n- &p {name: b, gpu: 'H100:8', min: 0, max: 9}\nnodes: [{name: n1, pool: b}, {name: n2, pool: b,},]\n",
-    "---\npools:\n- {name: b, gpu: 'H100:8', min: 0, max: 9}\nnodes:\n- {name: n1, pool: b,\n   path: [x,\n   y]} # é\n...\n",
+    "---\npools:\n- {name: b, gpu: 'H100:8', min: 0, max: 9}\nnodes:\n- {name: n1, pool: b,\n   path: [x,\n   y]} # é\n"
+    "...\n",
     "nodes:\n# ü first\n- {name: n2, pool: b, domain: }\npools:\r\n- {name: b, gpu: 'H100:8', min: 0, max: 9}\r\n",
 ])
 def test_every_way_to_write_a_fleet_file_can_be_changed(text: str) -> None:

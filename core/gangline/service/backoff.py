@@ -16,12 +16,14 @@ class Backoff:
     """
 
     _waits: dict[str, tuple[int, int]] = field(default_factory=dict)  # pool: until when, and how long that was
+    _held: set[str] = field(default_factory=set)
 
     def failed(self, pool: str, now_ms: int) -> int:
         """Notes that nodes of the pool did not come; when it may be asked again."""
         until_ms, wait_ms = self._waits.get(pool, (0, 0))
         if until_ms <= now_ms:  # several that fail together are one failure
             wait_ms = min(LONGEST_MS, wait_ms * 2 or FIRST_MS)
+            self._held.add(pool)
             self._waits[pool] = until_ms, wait_ms = now_ms + wait_ms, wait_ms
         return until_ms
 
@@ -33,6 +35,12 @@ class Backoff:
         """Whether the pool must not be asked now."""
         return self._waits.get(pool, (0, 0))[0] > now_ms
 
-    def next_ms(self, now_ms: int) -> int | None:
+    def ended(self, now_ms: int) -> tuple[str, ...]:
+        """Pools that may be asked again since the last look."""
+        over = tuple(pool for pool in self._held if not self.holds(pool, now_ms))
+        self._held.difference_update(over)
+        return over
+
+    def next_ms(self) -> int | None:
         """When the next pool may be asked again, if one has to wait."""
-        return min((until_ms for until_ms, _ in self._waits.values() if until_ms > now_ms), default=None)
+        return min((self._waits[pool][0] for pool in self._held if pool in self._waits), default=None)

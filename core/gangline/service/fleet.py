@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from gangline.model.fleet import DeclaredNode, Fleet, NodeCondition, Pool
 from gangline.model.inventory import FleetChanges
 from gangline.model.states import NodeLifecycle
 from gangline.service.backoff import Backoff
-from gangline.service.inventory import FILE_OWNER, OWN, described, drained, leave, put, retire, scratch
-from gangline.service.scaling import bounded, limited, scale, sized
+from gangline.service.inventory import FILE_OWNER, OWN, described, drained, give_back, leave, put, scratch
+from gangline.service.scaling import bounded, limited, scale
 from gangline.service.sizes import grow, settle
 from gangline.service.tending import Tending, tend
 from gangline.store import Node, Store, Transaction
 
-__all__ = ["FILE_OWNER", "Backoff", "Tending", "provision", "retire_idle", "scale", "sized", "sync_fleet", "tend"]
+__all__ = ["FILE_OWNER", "Backoff", "Tending", "provision", "retire", "scale", "sync_fleet", "tend"]
 
 
 def sync_fleet(store: Store, fleet: Fleet, *, now_ms: int, dry_run: bool = False) -> FleetChanges:
@@ -43,13 +43,15 @@ def provision(store: Store, pool: Pool, count: int, *, now_ms: int,
         return grow(tx, limited(tx, pool), count, now_ms)
 
 
-def retire_idle(tx: Transaction, names: tuple[str, ...], now_ms: int) -> tuple[str, ...]:
-    """Gives back those of the nodes that still idle and that nobody has drained; their names."""
-    idle = [node for name in names if (node := tx.nodes.find(name)) is not None
-            and node.lifecycle is NodeLifecycle.READY and node.drain_owner is None and not tx.leases.open_on(name)]
-    for node in idle:
-        retire(tx, node, now_ms)
-    return tuple(node.name for node in idle)
+def retire(tx: Transaction, names: Iterable[str], now_ms: int) -> tuple[str, ...]:
+    """Gives idle nodes back; the names of those that left. What the fleet file declares stays, and so does
+    what somebody has leased or drained meanwhile."""
+    left = []
+    for node in tx.nodes.some(tuple(names)).values():
+        if node.origin == "made" and node.usable and not tx.leases.open_on(node.name):
+            give_back(tx, node, now_ms)
+            left.append(node.name)
+    return tuple(left)
 
 
 @dataclass(slots=True)

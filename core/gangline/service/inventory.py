@@ -48,7 +48,8 @@ def put(tx: Transaction, declared: DeclaredNode, pool: Pool, origin: str, now_ms
         path=declared.path, address=_address(ordinal), emulated=pool.emulated,
         origin="file" if origin == "file" else "made",
         lifecycle=NodeLifecycle.BOOTING if booting else NodeLifecycle.READY,
-        boot_done_ms=now_ms + round(pool.boot * 1000) if booting else None,
+        boot_done_ms=now_ms + round(pool.boot * 1000) if booting else None, idle_ms=now_ms,
+        strikes=() if known is None else known.strikes,
         drain_owner=known.drain_owner if known is not None and kept else None,
         drain_reason=known.drain_reason if known is not None and kept else "",
         price_nano_per_gpu_hour=pool.price_nano_per_gpu_hour, currency=pool.currency,
@@ -77,16 +78,16 @@ def drained(node: Node, declared: DeclaredNode) -> Node:
     return node
 
 
-def retire(tx: Transaction, node: Node, now_ms: int) -> None:
+def give_back(tx: Transaction, node: Node, now_ms: int) -> None:
     """An idle node is given back by its pool. The fleet file alone does not bring it back; its pool may."""
     tx.nodes.gone(node.name, origin="retired")
-    tx.events.add("node.gone", now_ms, node=node.name, pool=node.pool, why="retired")
+    tx.events.add("node.retired", now_ms, node=node.name, pool=node.pool, idle_ms=max(0, now_ms - node.idle_ms))
 
 
 def leave(tx: Transaction, node: Node, now_ms: int) -> None:
     """An idle node leaves because the file names it no longer."""
     tx.nodes.gone(node.name, origin="dropped")
-    tx.events.add("node.gone", now_ms, node=node.name, pool=node.pool, why="dropped")
+    tx.events.add("node.gone", now_ms, node=node.name, pool=node.pool)
 
 
 def _address(ordinal: int) -> str:

@@ -6,6 +6,7 @@ from gangline.model.errors import NotFound, Rejected
 from gangline.model.fleet import Fleet, Pool
 from gangline.model.inventory import Scaled
 from gangline.service.backoff import Backoff
+from gangline.service.facts import within
 from gangline.service.inventory import SCALE_OWNER, scratch
 from gangline.service.sizes import settle
 from gangline.store import Store, Transaction
@@ -32,23 +33,17 @@ def scale(store: Store, fleet: Fleet, name: str, wanted: int | None, *, now_ms: 
         before = tx.pools.wanted().get(name)
         if before != wanted:
             tx.pools.want(name, wanted, now_ms)
+            tx.nodes.stir(name)
             tx.events.add("pool.scaled", now_ms, pool=name, wanted=wanted, before=before)
         done = settle(tx, pool, wanted, now_ms)
         return Scaled(pool=name, wanted=wanted, before=before, added=done.added, back=done.back,
                       leaving=done.leaving, gone=done.gone, missing=done.missing, kept=done.kept, dry_run=dry_run)
 
 
-def sized(tx: Transaction, fleet: Fleet) -> tuple[Pool, ...]:
-    """The pools as a plan may use them: one that was asked to have a size can be nothing else."""
-    wanted = tx.pools.wanted()
-    return tuple(pool if pool.name not in wanted else _pinned(bounded(fleet, pool), wanted[pool.name])
-                 for pool in fleet.pools)
-
-
 def limited(tx: Transaction, pool: Pool) -> Pool:
     """The pool with the size it was asked to have, if it was, as its most."""
     wanted = tx.pools.wanted().get(pool.name)
-    return pool if wanted is None else _pinned(pool, wanted)
+    return pool if wanted is None else pool.model_copy(update={"max": within(pool, wanted)})
 
 
 def bounded(fleet: Fleet, pool: Pool) -> Pool:
@@ -66,13 +61,3 @@ def keep_sizes(tx: Transaction, fleet: Fleet, backoff: Backoff, now_ms: int) -> 
             if tx.nodes.staying(pool.name, SCALE_OWNER) != size:
                 settle(tx, bounded(fleet, pool), size, now_ms,
                        may_ask=not backoff.holds(pool.name, now_ms))
-
-
-def within(pool: Pool, wanted: int) -> int:
-    """A wish made before the file changed, as far as the pool can be so now."""
-    return max(pool.min, min(wanted, pool.most))
-
-
-def _pinned(pool: Pool, wanted: int) -> Pool:
-    size = within(pool, wanted)
-    return pool.model_copy(update={"min": size, "max": size})

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gangline.model.fleet import DeclaredNode, NodeCondition, Pool
 from gangline.model.states import NodeLifecycle
-from gangline.service.inventory import OWN, SCALE_OWNER, put, retire
+from gangline.service.inventory import OWN, SCALE_OWNER, give_back, put
 from gangline.store import Node, Transaction
 
 Busy = Mapping[str, Mapping[int, str]]  # node: GPU: gang
@@ -78,7 +78,7 @@ def _shrink(tx: Transaction, staying: Sequence[Node], surplus: int, now_ms: int)
     idle = sorted((node for node in free if node.name not in busy), key=_idle_order)[:surplus]
     working = _by_gang([node for node in free if node.name in busy], busy)[:surplus - len(idle)]
     for node in idle:
-        retire(tx, node, now_ms)
+        give_back(tx, node, now_ms)
     for node in working:
         tx.nodes.drain(node.name, SCALE_OWNER, "its pool is to be smaller")
         tx.events.add("node.drained", now_ms, node=node.name, owner=SCALE_OWNER)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from gangline.model.errors import Conflict, Rejected, Superseded
-from gangline.model.gang import Ensured, GangView, Submission, Wait, Watched
+from gangline.model.gang import Ensured, GangView, Submission, Watched
 from gangline.model.spec import GangSpec, OnOrphan
 from gangline.model.states import Cause, GangState
 from gangline.service import life, resume, views
@@ -56,7 +56,7 @@ def watch(store: Store, gang: str, token: str, cursor: int, *, now_ms: int) -> W
         if not known.state.final and now_ms - known.watched_ms >= _write_after_ms(known):
             tx.gangs.renew(gang, now_ms)
         events = tx.events.after(cursor, gang)
-        return Watched(view=views.view(tx, known, now_ms), events=events,
+        return Watched(view=views.view(tx, known, now_ms, store.reasons), events=events,
                        cursor=events[-1].seq if events else cursor)
 
 
@@ -70,7 +70,7 @@ def cancel(store: Store, gang: str, token: str | None, reason: str, *, now_ms: i
         if token is None or _owns(known, token):
             life.ask_to_end(tx, known, Cause.CANCELLED, reason or "cancelled", now_ms,
                             grace_ms=grace_ms(known))
-        return views.view(tx, tx.gangs.get(known.id), now_ms)
+        return views.view(tx, tx.gangs.get(known.id), now_ms, store.reasons)
 
 
 def cancel_slot(store: Store, slot: str, epoch: int, reason: str, *, now_ms: int) -> list[str]:
@@ -83,7 +83,7 @@ def cancel_slot(store: Store, slot: str, epoch: int, reason: str, *, now_ms: int
 
 def grace_ms(gang: Gang) -> int:
     """How long its ranks may take to end when asked to."""
-    return round(gang.spec.grace * 1000)
+    return gang.grace_ms
 
 
 def _ensure(tx: Transaction, submission: Submission, never: Rejected | None, now_ms: int,
@@ -133,18 +133,13 @@ def _supersede(tx: Transaction, old: Gang, epoch: int, now_ms: int) -> None:
 def _new_gang(tx: Transaction, submission: Submission, newest: Gang | None, gang: str, token: str,
               now_ms: int) -> Gang:
     spec = submission.spec
-    ahead = tx.gangs.unfinished(submission.slot)
-    wait = None
-    if ahead:
-        text = f"waits until {ahead[-1].id}, which it replaces, has released its nodes"
-        wait = Wait(code="order", text=text, blocked_by=tuple(views.holder(other) for other in ahead))
     return Gang(
         id=gang, seq=tx.gangs.next_seq(), name=spec.name, slot=submission.slot, epoch=submission.epoch,
         tenant=spec.tenant, state=GangState.QUEUED, active=True, spec=spec, digest=submission.digest(),
         snapshot=submission.snapshot, interpreter=submission.interpreter, pinned=resume.pin(tx, spec),
         submitted_ms=now_ms, changed_ms=now_ms, previous=newest.id if newest else None,
         token_hash=_hash(token), watched_ms=now_ms, orphan_after_ms=_orphan_after_ms(submission),
-        timeout_ms=None if spec.timeout is None else round(spec.timeout * 1000), wait=wait)
+        timeout_ms=None if spec.timeout is None else round(spec.timeout * 1000))
 
 
 def on_orphan(spec: GangSpec, slot: str) -> OnOrphan:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from gangline.model.fleet import Fleet
 from gangline.model.states import NodeLifecycle
 from gangline.service.backoff import Backoff
-from gangline.service.inventory import FILE_OWNER, SCALE_OWNER, leave, retire
+from gangline.service.inventory import FILE_OWNER, SCALE_OWNER, give_back, leave
 from gangline.service.scaling import keep_sizes
 from gangline.store import Node, Store, Transaction
 
@@ -20,7 +20,6 @@ class Tending:
 
     backoff: Backoff = field(default_factory=Backoff)
     booting: dict[str, str] = field(default_factory=dict)  # node: pool, as the last pass found them
-    again_ms: int | None = None  # when a pool that failed may be asked again
 
 
 def tend(store: Store, fleet: Fleet, memory: Tending, *, now_ms: int) -> int | None:
@@ -46,13 +45,13 @@ def tend(store: Store, fleet: Fleet, memory: Tending, *, now_ms: int) -> int | N
             memory.backoff.came(pool)
         for pool in failed:
             memory.backoff.failed(pool, now_ms)
-        if memory.again_ms is not None and memory.again_ms <= now_ms:
-            tx.nodes.stir()
+        for pool in memory.backoff.ended(now_ms):
+            tx.nodes.stir(pool)
         keep_sizes(tx, fleet, memory.backoff, now_ms)
     memory.booting = {node.name: node.pool for node in booting if node not in late}
-    memory.again_ms = memory.backoff.next_ms(now_ms)
+    again_ms = memory.backoff.next_ms()
     dues = [_deadline_ms(node, fleet) for node in booting if node not in late]
-    return min(dues if memory.again_ms is None else [*dues, memory.again_ms], default=None)
+    return min(dues if again_ms is None else [*dues, again_ms], default=None)
 
 
 def _go(tx: Transaction, node: Node, now_ms: int, *, late: bool) -> None:
@@ -63,7 +62,7 @@ def _go(tx: Transaction, node: Node, now_ms: int, *, late: bool) -> None:
     elif node.origin == "dropped":
         leave(tx, node, now_ms)
     elif node.drain_owner == SCALE_OWNER:
-        retire(tx, node, now_ms)
+        give_back(tx, node, now_ms)
 
 
 def _came(tx: Transaction, name: str, booting: list[Node]) -> bool:

@@ -11,7 +11,8 @@ from gangline.store.values import (
     Rank,
     Save,
     SavedRank,
+    Success,
 )
 
 __all__ = ["Attempt", "Gang", "Interval", "Lease", "Member", "Node", "Rank", "Save", "SavedRank", "Store",
-           "Transaction"]
+           "Success", "Transaction"]

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from sqlalchemy import func, insert, or_, select, update
 
 from gangline.model.errors import NotFound
+from gangline.model.node import Strike
 from gangline.model.states import NodeLifecycle
 from gangline.store.schema import nodes
 from gangline.store.scope import Scope, columns, key
@@ -21,6 +22,7 @@ _UNSETTLED = _ALL.where(nodes.c.lifecycle != NodeLifecycle.GONE, or_(
 _STAYING = select(func.count()).select_from(nodes).where(
     nodes.c.lifecycle != NodeLifecycle.GONE, nodes.c.pool == key("pool"), nodes.c.origin != "dropped",
     or_(nodes.c.drain_owner.is_(None), nodes.c.drain_owner != key("owner")))
+_SOME = select(nodes).where(nodes.c.name.in_(key("names", many=True)))
 _SET = update(nodes).where(nodes.c.name == key("name"))
 
 
@@ -62,7 +64,7 @@ class Nodes:
         if len(names) == 1:  # the common case, and a plan that stays in the cache
             found = self.find(next(iter(names)))
             return {} if found is None else {found.name: found}
-        return {node.name: node for node in self.all() if node.name in names}
+        return {row.name: Node(**row._mapping) for row in self._scope.each(_SOME, "names", names)}
 
     def next_ordinal(self) -> int:
         return int(self._scope.scalar(select(func.coalesce(func.max(nodes.c.ordinal), 0)))) + 1
@@ -88,6 +90,10 @@ class Nodes:
         """Its supervisor is lost; `forget` its incarnation when that one can never speak again."""
         self._set(name, healthy=False, **({"incarnation": None} if forget else {}))
 
+    def blamed(self, name: str, strikes: tuple[Strike, ...]) -> None:
+        """Which ends of attempts are held against it."""
+        self._set(name, strikes=strikes)
+
     def drain(self, name: str, owner: str | None, reason: str) -> None:
         self._set(name, drain_owner=owner, drain_reason=reason)
 
@@ -96,9 +102,9 @@ class Nodes:
         self._set(name, lifecycle=NodeLifecycle.GONE, incarnation=None, boot_done_ms=None,
                   **({} if origin is None else {"origin": origin}))
 
-    def stir(self) -> None:
-        """A plan is due again though no node has changed: what held it back is over."""
-        self._scope.move()
+    def stir(self, pool: str) -> None:
+        """A plan is due again though no node has changed: what can be asked of this pool has."""
+        self._scope.move(node=pool)  # whoever looks for news finds that there is no node to read
 
     def _set(self, node: str, **values: Any) -> None:
         self._scope.run(_SET, key_name=node, **values)

@@ -64,6 +64,7 @@ class Saves:
 
     def publish(self, save: Save, version: int) -> None:
         self._set(save, state="published", version=version, error=None)
+        self._scope.note(gang=save.gang)
 
     def trouble(self, save: Save, error: str) -> None:
         """Publication failed for now; it stays owed."""

@@ -22,12 +22,13 @@ from sqlalchemy import (
     text,
 )
 
-from gangline.model.gang import End, Progress, RdmaProof, Resume, Wait
+from gangline.model.gang import End, Progress, RdmaProof, Resume
+from gangline.model.node import Strike
 from gangline.model.states import Cause, GangState, NodeLifecycle, Phase
 from gangline.model.volume import FileEntry
 from gangline.store.columns import Choice, Json, Listed, Spec, Value, Values
 
-REVISIONS = ("0001", "0002")
+REVISIONS = ("0001", "0002", "0003")
 
 metadata = MetaData(naming_convention={
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -65,6 +66,7 @@ nodes = Table(
     Column("incarnation", Text),
     Column("boot_done_ms", BigInteger),
     Column("idle_ms", BigInteger, nullable=False, server_default="0"),
+    Column("strikes", Values(Strike), nullable=False, server_default="[]"),
     Column("price_nano_per_gpu_hour", BigInteger, nullable=False),
     Column("currency", Text, nullable=False),
 )
@@ -100,7 +102,6 @@ gangs = Table(
     Column("cancel_cause", Choice(Cause)),
     Column("cancel_text", Text),
     Column("end", Value(End)),
-    Column("wait", Value(Wait)),
     Column("progress", Value(Progress), nullable=False),
     Column("preempted_ms", BigInteger, nullable=False, server_default="0"),
     Column("resized_ms", BigInteger, nullable=False, server_default="0"),

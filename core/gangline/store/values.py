@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gangline.model.gang import End, NodeShare, Progress, RdmaProof, Resume, Wait
+from gangline.model.gang import End, NodeShare, Progress, RdmaProof, Resume
 from gangline.model.gpu import GpuAsk
+from gangline.model.node import Strike
 from gangline.model.spec import GangSpec
 from gangline.model.states import Cause, GangState, NodeLifecycle, Phase
 from gangline.model.volume import FileEntry
@@ -18,7 +19,8 @@ class Node:
     file names it no longer, "retired" when its pool has given it back and may ask for it again.
 
     `healthy` is false from the loss of its supervisor until the next one says hello. `idle_ms` is since
-    when no lease holds any of it, as long as none does; 0 when that is not known.
+    when no lease holds any of it, as long as none does; 0 when that is not known. `strikes` are the ends
+    of attempts blamed on it within a day up to the last one.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Node:
     incarnation: str | None = None
     boot_done_ms: int | None = None
     idle_ms: int = 0
+    strikes: tuple[Strike, ...] = ()
     price_nano_per_gpu_hour: int
     currency: str
 
@@ -93,10 +96,25 @@ class Gang:
     cancel_cause: Cause | None = None
     cancel_text: str | None = None
     end: End | None = None
-    wait: Wait | None = None
     progress: Progress = field(default_factory=Progress)
     preempted_ms: int = 0
     resized_ms: int = 0
+
+    @property
+    def grace_ms(self) -> int:
+        """How long its ranks may take to end when asked to."""
+        return round(self.spec.grace * 1000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Success:
+    """How long a gang ran that succeeded, all its attempts together."""
+
+    tenant: str
+    name: str
+    ended_ms: int
+    seq: int
+    ran_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ depends_on = None
 def upgrade() -> None:
     op.add_column("nodes", sa.Column("domain", sa.Text(), nullable=True))
     op.add_column("nodes", _zero("idle_ms"))
+    op.drop_column("gangs", "wait")  # the loop says anew why a gang waits
     op.add_column("gangs", _zero("preempted_ms"))
     op.add_column("gangs", _zero("resized_ms"))
     op.add_column("attempts", sa.Column("give_up", sa.Text(), nullable=False, server_default="[]"))

@@ -1,0 +1,123 @@
+"""What the store and the fleet file say of nodes, pools, tenants and gangs, in the terms a pass plans in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from gangline.model.fleet import Pool, Scheduling, Tenant
+from gangline.model.states import NodeLifecycle, Phase
+from gangline.plan.policy import POLICIES, Policy
+from gangline.plan.snapshot import Held, NodeState, PendingGang, PoolState, RunningGang, TenantState
+from gangline.store import Attempt, Gang, Lease, Node
+
+_NOTHING: frozenset[str] = frozenset()  # one for the many gangs that exclude nothing
+
+
+def policy_of(scheduling: Scheduling) -> Policy:
+    """The policy a fleet file asks for, with what it wants otherwise."""
+    wanted = {name: value for name, value in scheduling if name != "policy" and value is not None}
+    times = {f"{name}_ms": round(wanted.pop(name) * 1000)
+             for name in ("protect_after", "age_after", "min_runtime", "cool_down", "resize_every") if name in wanted}
+    return replace(POLICIES[scheduling.policy], **wanted, **times)
+
+
+def tenant_state(tenant: Tenant) -> TenantState:
+    return TenantState(name=tenant.name, weight=tenant.weight, quota=tuple(sorted(tenant.quota.items())),
+                       cohort=tenant.cohort, borrow=tenant.borrow)
+
+
+def pool_state(pool: Pool, nodes: int, wanted: int | None = None) -> PoolState:
+    """A pool that has so many nodes, booting ones too; `wanted` is the size a person asked for: it has no other."""
+    return PoolState(
+        name=pool.name, gpu=pool.ask, zone=pool.zone, fabric=pool.fabric,
+        # Real nodes cannot prove it yet, and unknown is not healthy.
+        rdma=pool.rdma is not None and pool.emulated,
+        nodes=nodes, most=pool.most if wanted is None else within(pool, wanted), boot_ms=_ms(pool.boot),
+        least=pool.min if wanted is None else within(pool, wanted),
+        price_nano_per_gpu_hour=pool.price_nano_per_gpu_hour, emulated=pool.emulated, spares=pool.spares,
+        warm=pool.warm, delay_ms=_ms(pool.delay), idle_ms=None if pool.idle is None else _ms(pool.idle))
+
+
+def within(pool: Pool, wanted: int) -> int:
+    """A size asked for before the file changed, as far as the pool can have it now."""
+    return max(pool.min, min(wanted, pool.most))
+
+
+def node_facts(node: Node) -> NodeState:
+    """What a node is: the part that only changes when the fleet does."""
+    return NodeState(name=node.name, pool=node.pool, gpu=node.gpu, zone=node.zone, fabric=node.fabric,
+                     path=node.path, domain=node.domain, emulated=node.emulated,
+                     gone=node.lifecycle is NodeLifecycle.GONE)
+
+
+def usable_ms(node: Node) -> int:
+    """When a booting node is expected; 0 for every other, and for one that is drained."""
+    if node.lifecycle is not NodeLifecycle.BOOTING or node.drain_owner is not None:
+        return 0
+    return max(1, node.boot_done_ms or 1)
+
+
+def idle_ms(node: Node) -> int:
+    """Since when it idles; 0 for what the fleet file declares, which is never given back."""
+    return node.idle_ms if node.origin == "made" else 0
+
+
+def held(leases: Iterable[Lease]) -> tuple[Held, ...]:
+    return tuple(Held(node=lease.node, gpus=lease.gpus) for lease in leases)
+
+
+def excluded(gang: Gang, nodes: Iterable[Node]) -> frozenset[str]:
+    """Nodes a gang must not have: those its spec excludes, and those it avoids."""
+    return (frozenset(gang.spec.placement.exclude) | _avoided(gang, nodes)) or _NOTHING
+
+
+def _avoided(gang: Gang, nodes: Iterable[Node]) -> frozenset[str]:
+    """Nodes whose hardware failed it; none of them when the fleet has no others, for that would be never."""
+    if not gang.avoid:
+        return frozenset()
+    nodes = tuple(nodes)
+    pools = {node.pool for node in nodes if node.name in gang.avoid}
+    others = sum(node.pool in pools and node.name not in gang.avoid
+                 and node.lifecycle is not NodeLifecycle.GONE for node in nodes)
+    return frozenset(gang.avoid) if others >= gang.spec.nodes else frozenset()
+
+
+def pending(gang: Gang, last: Attempt | None, holds: tuple[Held, ...], exclude: frozenset[str],
+            likely_ms: int | None) -> PendingGang:
+    """A gang that waits, with what it kept of its last attempt.
+
+    An elastic one goes on with the nodes it kept, and grows to the size it was told to have, if any.
+    """
+    spec = gang.spec
+    most = spec.most if last is None or last.want is None else min(last.want, spec.most)
+    limit_ms = None if gang.timeout_ms is None else max(0, gang.timeout_ms - gang.ran_ms)
+    made = replace(
+        PendingGang.of(spec, gang.id, slot=gang.slot, submitted_ms=gang.submitted_ms),
+        exclude=exclude, held=holds, limit_ms=limit_ms,
+        likely_ms=likely_ms if limit_ms is None else None, since_ms=gang.changed_ms, most=max(most, spec.nodes))
+    size = min(max(len(holds), spec.nodes), made.most)
+    return made if size == spec.nodes else replace(made, roles=(replace(made.roles[0], size=size),))
+
+
+def running(gang: Gang, attempt: Attempt, holds: tuple[Held, ...], saved_ms: int | None) -> RunningGang:
+    """A gang that holds nodes; when it ends is known from its limit, or from its grace once it was told to."""
+    spec = gang.spec
+    elastic = spec.most > spec.nodes
+    ending = attempt.phase is Phase.DRAINING
+    ends_by_ms = None
+    if ending:
+        ends_by_ms = (attempt.stopped_ms or attempt.started_ms) + attempt.grace_ms
+    elif gang.timeout_ms is not None:
+        ends_by_ms = (attempt.running_ms or attempt.started_ms) + max(0, gang.timeout_ms - gang.ran_ms)
+    return RunningGang(
+        gang=gang.id, name=gang.name, slot=gang.slot, tenant=gang.tenant, priority=spec.priority, holds=holds,
+        since_ms=attempt.started_ms, ends_by_ms=ends_by_ms, ending=ending, saved_ms=saved_ms,
+        # What has ended well only commits; ending that would gain nothing.
+        preemptible=spec.retries.preempted != 0 and attempt.phase is not Phase.COMMITTING,
+        least=spec.nodes if elastic else 0, most=spec.most if elastic else 0, preempted_ms=gang.preempted_ms,
+        resized_ms=gang.resized_ms, grace_ms=_ms(spec.grace))
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
