@@ -215,7 +215,8 @@ class Machine(RuleBasedStateMachine):
             if not views.status_counts(self.world.store).active:
                 break
         else:
-            raise AssertionError("some gang never came to an end")
+            left = [view for view in views.list_gangs(self.world.store, limit=10_000) if not view.state.final]
+            raise AssertionError(f"some gang never came to an end: {left}; {views.nodes(self.world.store)}")
         self.everything_is_in_order()
 
     def orders(self, node: str) -> tuple[Order, ...]:

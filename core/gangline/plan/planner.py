@@ -103,12 +103,12 @@ class Decision:
 
     def _start(self, gang: PendingGang, spot: Spot) -> None:
         board, rows = self.board, spot.rows
-        if gang.held:
-            board.retake(gang, rows)
-        elif gang.nodes == 1:
-            board.take_part(rows[0], spot.members[0].gpus, gang)
-        else:
+        if not gang.single:
             board.take_whole(rows, gang)
+        elif spot.kept:
+            board.retake_part(rows[0], spot.members[0].gpus, gang)
+        else:
+            board.take_part(rows[0], spot.members[0].gpus, gang)
         if gang.most > gang.nodes:
             self.spots[gang.gang] = spot
         zone, fabric = board.map.network_of(rows)

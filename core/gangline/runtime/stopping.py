@@ -19,7 +19,6 @@ class _Ear:
     """Listens for SIGTERM in one process; whoever listened before still hears it."""
 
     def __init__(self) -> None:
-        self.pid = os.getpid()
         self.heard = False
         self.agreed = False
         self._before: Any = signal.getsignal(signal.SIGTERM)
@@ -29,6 +28,9 @@ class _Ear:
         self.heard = True
         if callable(self._before):
             self._before(signum, frame)
+
+    def close(self) -> None:
+        signal.signal(signal.SIGTERM, self._before or signal.SIG_DFL)
 
 
 _ear: _Ear | None = None
@@ -57,13 +59,23 @@ def stop_requested() -> bool:
 
 def _listen() -> _Ear:
     global _ear
-    # A forked child inherits the ear of its parent, but not what it will hear.
-    if _ear is None or _ear.pid != os.getpid():
+    if _ear is None:
         if threading.current_thread() is not threading.main_thread():
             raise Rejected("stop_requested() was first called outside the main thread", field="stop_requested",
                            fix="call it once in the main thread, before the others begin")
         _ear = _Ear()
     return _ear
+
+
+def _deafen() -> None:
+    """A forked child (a data loader, a pool's worker) must end when its parent ends it by SIGTERM."""
+    global _ear
+    if _ear is not None:
+        _ear.close()
+        _ear = None
+
+
+os.register_at_fork(after_in_child=_deafen)
 
 
 def _note_down() -> None:

@@ -20,11 +20,11 @@ from gangline.model.node import NodeView
 from gangline.model.states import NodeLifecycle
 from gangline.plan.check import check
 from gangline.plan.planner import plan
-from gangline.plan.snapshot import Policy
 from gangline.service import fleet as fleet_service
 from gangline.service import loop as loop_service
 from gangline.service import nodes as node_service
 from gangline.service import saves, views
+from gangline.service.facts import policy_of
 from gangline.store import Store
 
 BACKSTOP_S = 5.0
@@ -42,10 +42,10 @@ class Loop:
     engines: Mapping[str, Engine]
     volumes_root: Path
     now_ms: Callable[[], int]
-    policy: Policy = field(default_factory=Policy)
     _wake: threading.Event = field(init=False, default_factory=threading.Event)
     _stopping: bool = field(init=False, default=False)
     _planned: int = field(init=False, default=-1)  # the store's version that the last plan was for
+    _again_ms: int | None = field(init=False, default=None)
     _thread: threading.Thread | None = field(init=False, default=None)
     _turn: threading.Lock = field(init=False, default_factory=threading.Lock)  # held by a pass
     _tending: fleet_service.Tending = field(init=False, default_factory=fleet_service.Tending)
@@ -100,15 +100,16 @@ class Loop:
         saves.finish(self.store, now_ms=self.now_ms(), volumes_root=self.volumes_root)
         due_ms = loop_service.tick(self.store, now_ms=self.now_ms())
         tend_ms = fleet_service.tend(self.store, self.fleet, self._tending, now_ms=self.now_ms())
-        if self.store.version() != self._planned:
+        if self.store.version() != self._planned or (self._again_ms or 1 << 62) <= self.now_ms():
             self._plan()
         boot_ms = self._keep_nodes()
-        return min((due for due in (due_ms, tend_ms, boot_ms) if due is not None), default=None)
+        return min((due for due in (due_ms, tend_ms, boot_ms, self._again_ms) if due is not None), default=None)
 
     def _plan(self) -> None:
         now_ms = self.now_ms()
         snapshot = loop_service.snapshot(self.store, self.fleet, now_ms=now_ms)
-        decided = plan(snapshot, self.policy, now_ms)
+        decided = plan(snapshot, policy_of(self.fleet.scheduling), now_ms)
+        self._again_ms = decided.due_ms
         faults = check(snapshot, decided)
         if faults:
             # A planner fault must not move anything; every gang keeps its state for the next pass.

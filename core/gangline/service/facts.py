@@ -73,13 +73,16 @@ def excluded(gang: Gang, nodes: Iterable[Node]) -> frozenset[str]:
 
 
 def _avoided(gang: Gang, nodes: Iterable[Node]) -> frozenset[str]:
-    """Nodes whose hardware failed it; none of them when the fleet has no others, for that would be never."""
+    """Nodes whose hardware failed it; none of them when the fleet has no others, for that would be never.
+
+    Nodes that boot do not count: they may never come.
+    """
     if not gang.avoid:
         return frozenset()
     nodes = tuple(nodes)
     pools = {node.pool for node in nodes if node.name in gang.avoid}
     others = sum(node.pool in pools and node.name not in gang.avoid
-                 and node.lifecycle is not NodeLifecycle.GONE for node in nodes)
+                 and node.lifecycle is NodeLifecycle.READY for node in nodes)
     return frozenset(gang.avoid) if others >= gang.spec.nodes else frozenset()
 
 
