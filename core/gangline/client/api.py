@@ -9,10 +9,13 @@ from urllib.parse import quote
 
 from gangline.model.errors import Bug, GanglineError, NotFound, Rejected, Unavailable
 from gangline.model.gang import Ensured, Event, GangView, LogChunk, Submission, UsageRow, Watched
+from gangline.model.inventory import FleetChanges, Scaled
 from gangline.model.node import NodeView, ServerStatus
 from gangline.model.volume import PointerView, VolumeView
 
 T = TypeVar("T")
+
+FLEET_S = 120.0  # a reload waits for the pass in progress, and a fleet may be large
 
 
 class EventPage(NamedTuple):
@@ -126,6 +129,16 @@ def drain(node: str, owner: str, reason: str) -> Call[NodeView]:
 def undrain(node: str, owner: str) -> Call[NodeView]:
     return Call(method="POST", path=f"/v1/nodes/{_part(node)}/undrain", read=NodeView.parse,
                 body={"owner": owner})
+
+
+def reload_fleet(text: str | None, dry_run: bool) -> Call[FleetChanges]:
+    return Call(method="POST", path="/v1/fleet/reload", body={"text": text, "dry_run": dry_run}, hold_s=FLEET_S,
+                read=FleetChanges.parse)
+
+
+def scale(pool: str, nodes: int | None, dry_run: bool) -> Call[Scaled]:
+    return Call(method="POST", path=f"/v1/pools/{_part(pool)}/scale", body={"nodes": nodes, "dry_run": dry_run},
+                read=Scaled.parse)
 
 
 def has_blob(sha256: str) -> Call[None]:

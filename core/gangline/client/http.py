@@ -19,6 +19,7 @@ from gangline.client.retry import Retry
 from gangline.client.transport import LIMITS, client_options, lost, read_reply, timeout
 from gangline.model.errors import Conflict, NotFound, Unavailable
 from gangline.model.gang import Ensured, GangView, LogChunk, Submission, UsageRow, Watched
+from gangline.model.inventory import FleetChanges, Scaled
 from gangline.model.node import NodeView, ServerStatus
 from gangline.model.volume import PointerView, VolumeView
 
@@ -124,6 +125,17 @@ class Client:
 
     def undrain(self, node: str, owner: str) -> NodeView:
         return self._send(api.undrain(node, owner))
+
+    def reload_fleet(self, *, text: str | None = None, dry_run: bool = False) -> FleetChanges:
+        """Have the server follow its fleet file as it is now; a file it cannot follow changes nothing.
+
+        With `dry_run`, only say what that would do; then `text` stands for what the file would hold.
+        """
+        return self._send(api.reload_fleet(text, dry_run))
+
+    def scale(self, pool: str, nodes: int | None, *, dry_run: bool = False) -> Scaled:
+        """Ask a pool to have so many nodes; None lets it follow its work again."""
+        return self._send(api.scale(pool, nodes, dry_run))
 
     def has_blob(self, sha256: str) -> bool:
         """Whether the server holds the content of that SHA-256."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from gangline.engines.base import Engine
 from gangline.model.errors import GanglineError
 from gangline.model.fleet import Fleet
+from gangline.model.inventory import FleetChanges
 from gangline.model.node import NodeView
 from gangline.model.states import NodeLifecycle
 from gangline.plan.planner import plan
@@ -45,6 +46,8 @@ class Loop:
     _planned: int = field(init=False, default=-1)  # the store's version that the last plan was for
     _again_ms: int | None = field(init=False, default=None)
     _thread: threading.Thread | None = field(init=False, default=None)
+    _turn: threading.Lock = field(init=False, default_factory=threading.Lock)  # held by a pass
+    _tending: fleet_service.Tending = field(init=False, default_factory=fleet_service.Tending)
 
     def start(self) -> None:
         """Begin; the first pass runs at once and finds again what an earlier server left running."""
@@ -68,6 +71,19 @@ class Loop:
         for engine in self.engines.values():
             engine.close()
 
+    def adopt(self, fleet: Fleet, *, dry_run: bool = False) -> FleetChanges:
+        """Follow another fleet from the next pass on; what that changes. It waits for a pass in progress.
+
+        A crash in between is no harm: the inventory changes in one transaction, and a new server follows
+        the file anyway.
+        """
+        with self._turn:
+            changes = fleet_service.sync_fleet(self.store, fleet, now_ms=self.now_ms(), dry_run=dry_run)
+            if not dry_run:
+                self.fleet, self._planned = fleet, -1
+        self.wake()
+        return changes
+
     def shutdown_nodes(self) -> None:
         """End every supervisor with everything it runs. Call after `stop`."""
         for name, engine in self.engines.items():
@@ -75,13 +91,18 @@ class Loop:
 
     def pass_once(self) -> int | None:
         """One whole pass; returns the next instant (ms) at which something is due, if any."""
+        with self._turn:
+            return self._pass()
+
+    def _pass(self) -> int | None:
         self._observe()
         saves.finish(self.store, now_ms=self.now_ms(), volumes_root=self.volumes_root)
         due_ms = loop_service.tick(self.store, now_ms=self.now_ms())
+        tend_ms = fleet_service.tend(self.store, self.fleet, self._tending, now_ms=self.now_ms())
         if self.store.version() != self._planned or (self._again_ms or 1 << 62) <= self.now_ms():
             self._plan()
         boot_ms = self._keep_nodes()
-        return min((due for due in (due_ms, boot_ms, self._again_ms) if due is not None), default=None)
+        return min((due for due in (due_ms, tend_ms, boot_ms, self._again_ms) if due is not None), default=None)
 
     def _plan(self) -> None:
         now_ms = self.now_ms()
@@ -97,7 +118,7 @@ class Loop:
             _log.warning("%s was not placed after all: %s", gang, reason)
         for request in decided.capacity:
             names = fleet_service.provision(self.store, self.fleet.pool(request.pool), request.nodes,
-                                            now_ms=self.now_ms())
+                                            now_ms=self.now_ms(), backoff=self._tending.backoff)
             _log.info("asked pool %s for %s", request.pool, ", ".join(names))
         self._planned = snapshot.version  # what this plan changed is planned for once more
 

@@ -16,6 +16,7 @@ from typing import ParamSpec, Protocol, TypeVar
 
 from gangline.model.errors import Rejected, Unavailable
 from gangline.model.fleet import Fleet
+from gangline.model.inventory import FleetChanges
 from gangline.model.spec import GangSpec
 from gangline.server.blobs import BlobStore
 from gangline.server.logs import LogStore
@@ -37,6 +38,9 @@ class SchedulerLoop(Protocol):
 
     def stop(self) -> None:
         """End after the pass in progress; nodes and gangs go on."""
+
+    def adopt(self, fleet: Fleet, *, dry_run: bool = False) -> FleetChanges:
+        """Follow another fleet from the next pass on."""
 
     def shutdown_nodes(self) -> None:
         """End every supervisor with all it runs. Called after `stop`."""
@@ -76,6 +80,7 @@ class ServerState:
     logs: LogStore = field(init=False)
     leave: asyncio.Event = field(default_factory=asyncio.Event)  # set: the server is to exit
     entry: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while new gangs come in
+    reloading: asyncio.Lock = field(default_factory=asyncio.Lock)
     ending: asyncio.Lock = field(default_factory=asyncio.Lock)
     loop_ended: bool = False
     stopping: bool = False

@@ -28,15 +28,20 @@ def tenant_state(tenant: Tenant) -> TenantState:
 
 
 def pool_state(pool: Pool, nodes: int, wanted: int | None = None) -> PoolState:
-    """A pool that has so many nodes, booting ones too; `wanted` is the size a person asked for."""
+    """A pool that has so many nodes, booting ones too; `wanted` is the size a person asked for: it has no other."""
     return PoolState(
         name=pool.name, gpu=pool.ask, zone=pool.zone, fabric=pool.fabric,
         # Real nodes cannot prove it yet, and unknown is not healthy.
         rdma=pool.rdma is not None and pool.emulated,
-        nodes=nodes, most=pool.most, boot_ms=_ms(pool.boot),
-        least=pool.min if wanted is None else min(wanted, pool.most),
+        nodes=nodes, most=pool.most if wanted is None else within(pool, wanted), boot_ms=_ms(pool.boot),
+        least=pool.min if wanted is None else within(pool, wanted),
         price_nano_per_gpu_hour=pool.price_nano_per_gpu_hour, emulated=pool.emulated, spares=pool.spares,
         warm=pool.warm, delay_ms=_ms(pool.delay), idle_ms=None if pool.idle is None else _ms(pool.idle))
+
+
+def within(pool: Pool, wanted: int) -> int:
+    """A size asked for before the file changed, as far as the pool can have it now."""
+    return max(pool.min, min(wanted, pool.most))
 
 
 def node_facts(node: Node) -> NodeState:

@@ -1,0 +1,96 @@
+"""Records of nodes: made, revived, described anew, drained by the fleet itself, and gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from gangline.model.fleet import DeclaredNode, NodeCondition, Pool
+from gangline.model.states import NodeLifecycle
+from gangline.store import Node, Store, Transaction
+
+FILE_OWNER = "fleet"  # owns the drains that the fleet file asks for
+SCALE_OWNER = "scale"  # owns the drains of nodes that leave because their pool is to be smaller
+OWN = (FILE_OWNER, SCALE_OWNER)  # drains of all others are a person's, and nothing here lifts them
+
+_DRAINING = (NodeCondition.DRAINING, NodeCondition.QUARANTINED)
+_HOST = "localhost"
+_ADDRESSES_PER_NET = 250
+
+
+class _Undone(Exception):
+    """Ends a transaction that was only to be looked at."""
+
+
+@contextmanager
+def scratch(store: Store, dry_run: bool) -> Iterator[Transaction]:
+    """A transaction; with `dry_run` all it did is undone at the end."""
+    try:
+        with store.transaction() as tx:
+            yield tx
+            if dry_run:
+                raise _Undone
+    except _Undone:
+        pass
+
+
+def put(tx: Transaction, declared: DeclaredNode, pool: Pool, origin: str, now_ms: int) -> Node:
+    """Adds a node, or revives one that had left; its address stays its own for good, and so does a
+    person's drain."""
+    known = tx.nodes.find(declared.name)
+    booting = declared.state is NodeCondition.BOOTING
+    ordinal = tx.nodes.next_ordinal() if known is None else known.ordinal
+    kept = known is not None and known.drain_owner not in (None, *OWN)
+    node = drained(described(Node(
+        name=declared.name, ordinal=ordinal, pool=pool.name, engine=pool.engine, host=_HOST,
+        gpu_type=pool.ask.type, gpu_count=pool.ask.count, zone=pool.zone, fabric=pool.fabric,
+        path=declared.path, address=_address(ordinal), emulated=pool.emulated,
+        origin="file" if origin == "file" else "made",
+        lifecycle=NodeLifecycle.BOOTING if booting else NodeLifecycle.READY,
+        boot_done_ms=now_ms + round(pool.boot * 1000) if booting else None, idle_ms=now_ms,
+        strikes=() if known is None else known.strikes,
+        drain_owner=known.drain_owner if known is not None and kept else None,
+        drain_reason=known.drain_reason if known is not None and kept else "",
+        price_nano_per_gpu_hour=pool.price_nano_per_gpu_hour, currency=pool.currency,
+    ), declared, pool), declared)
+    if known is None:
+        tx.nodes.add(node)
+    else:
+        tx.nodes.replace(node)
+    return node
+
+
+def described(node: Node, declared: DeclaredNode, pool: Pool) -> Node:
+    """The node as the file describes it."""
+    return replace(
+        node, pool=pool.name, engine=pool.engine, gpu_type=pool.ask.type, gpu_count=pool.ask.count,
+        zone=pool.zone, fabric=pool.fabric, path=declared.path, domain=declared.domain, emulated=pool.emulated,
+        price_nano_per_gpu_hour=pool.price_nano_per_gpu_hour, currency=pool.currency)
+
+
+def drained(node: Node, declared: DeclaredNode) -> Node:
+    """The node with the file's own drain set or lifted."""
+    if declared.state in _DRAINING and node.drain_owner is None:
+        return replace(node, drain_owner=FILE_OWNER, drain_reason=f"{declared.state} in the fleet file")
+    if declared.state not in _DRAINING and node.drain_owner == FILE_OWNER:
+        return replace(node, drain_owner=None, drain_reason="")
+    return node
+
+
+def give_back(tx: Transaction, node: Node, now_ms: int) -> None:
+    """An idle node is given back by its pool. The fleet file alone does not bring it back; its pool may."""
+    tx.nodes.gone(node.name, origin="retired")
+    tx.events.add("node.retired", now_ms, node=node.name, pool=node.pool, idle_ms=max(0, now_ms - node.idle_ms))
+
+
+def leave(tx: Transaction, node: Node, now_ms: int) -> None:
+    """An idle node leaves because the file names it no longer."""
+    tx.nodes.gone(node.name, origin="dropped")
+    tx.events.add("node.gone", now_ms, node=node.name, pool=node.pool)
+
+
+def _address(ordinal: int) -> str:
+    """A loopback address of its own: 127.0.0.2 for the first node, x.255 and x.0 left out."""
+    net, host = divmod(ordinal - 1, _ADDRESSES_PER_NET)
+    return f"127.{net >> 8}.{net & 255}.{host + 2}"
