@@ -251,13 +251,13 @@ class _World:
         if self.extras:
             made = replace(made, spares=self.one(0, 0, 1, 2), warm=self.one(0, 0, 1, 2), least=self.one(0, 1, 2),
                            delay_ms=self.one(0, 0, 300_000), idle_ms=self.one(None, 0, 600_000))
-        mine = [self.node(made, i) for i in range(self.rng.randint(0, self.most))]
+        mine = [self.node(made, i) for i in range(max(self.rng.randint(0, self.most), self.rng.randint(0, self.most)))]
         self.nodes += mine
         there = sum(not n.gone for n in mine)
         return replace(made, nodes=there, most=there + self.one(0, 0, 1, 3))
 
     def node(self, pool: PoolState, index: int) -> NodeState:
-        state = self.one(*["ready"] * 8, "down", "booting", "gone")
+        state = self.one(*["ready"] * 12, "down", "booting", "gone")
         return NodeState(
             name=f"n{pool.name[1:]}{index}", pool=pool.name, gpu=pool.gpu, zone=pool.zone, fabric=pool.fabric,
             path=self.one(*self.paths), domain=self.one(*self.domains), idle_ms=self.one(0, NOW_MS - self.one(*AGO_MS)),
@@ -269,7 +269,7 @@ class _World:
         made = []
         for name in [""] if domain_size else self.one([""], [""], [""], ["a", "b"]):
             kinds = self.rng.sample(self.gpus, min(len(self.gpus), self.one(1, 1, 2)))
-            asks = [GpuAsk(a.type, self.one(1, a.count, a.count)) for a in kinds]
+            asks = [GpuAsk(a.type, self.one(1, 4, a.count)) for a in kinds]
             size = domain_size * self.one(1, 1, 2) if domain_size else self.one(1, 1, 2, 2, 3, 4)
             made.append(RoleNeed(name=name, size=size, asks=tuple(dict.fromkeys(asks))))
         return tuple(made)
@@ -281,9 +281,9 @@ class _World:
         elastic = len(roles) == 1 and self.one(True, False, False)
         return PendingGang(
             gang=f"g{index}", name=f"g{index}", slot="", tenant=self.one(*TENANTS), priority=self.one(0, 0, 0, 50, 100),
-            submitted_ms=NOW_MS - self.rng.randint(0, 2), roles=roles, rdma=self.one(True, False, False),
-            zone=self.one(*[None] * 7, "z1"), pool=self.one(*[None] * 7, "p0"),
-            within=self.one(*[None] * 5, "leaf", "spine", "fabric"),
+            submitted_ms=NOW_MS - self.rng.randint(0, 2), roles=roles, rdma=self.one(True, False, False, False),
+            zone=self.one(*[None] * 9, "z1"), pool=self.one(*[None] * 9, "p0"),
+            within=self.one(*[None] * 7, "leaf", "spine", "fabric"),
             exclude=frozenset(self.one((), (), ("n00",))), domain_size=domain_size,
             most=roles[0].size + self.one(1, 2) if elastic else 0, held=held, limit_ms=self.one(*self.limits),
             likely_ms=self.one(None, 45_000), since_ms=NOW_MS - self.one(*AGO_MS), promise=self.promise())
