@@ -44,7 +44,7 @@ def _merged(blocked: Sequence[Asked]) -> list[Asked]:
     groups: dict[tuple[object, ...], Asked] = {}
     for number, asked in enumerate(blocked):
         head = asked.gangs[0]
-        tenant = head.tenant if asked.code is WaitCode.QUOTA else ""
+        tenant = "" if asked.code is WaitCode.ORDER else head.tenant  # quota may refuse one what another may have
         key: tuple[object, ...] = (asked.code, _signature(asked, head), tenant)
         if asked.found is not None or head.held:
             key = (number,)
@@ -129,6 +129,8 @@ class _Reasons:
         board = self.board
         if found is None:
             offers = Offers.of(board, gang, demand)
+            if demand.choices and not offers.choices:
+                return self._quota(gang, demand)
             found = forecast(board, gang, demand, offers.choices)
         if found is None:
             return self._in_vain(gang, demand)

@@ -54,7 +54,7 @@ def _choice(gang: PendingGang, rank: int, asks: tuple[GpuAsk, ...]) -> Choice:
 
 
 def is_single(gang: PendingGang) -> bool:
-    return gang.nodes == 1
+    return gang.nodes == 1 and gang.most <= 1
 
 
 def widest(world: World, gang: PendingGang) -> int:

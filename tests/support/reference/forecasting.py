@@ -100,6 +100,16 @@ def _blocks(need: Need, rows: list[Row], ready: dict[Row, int], block: int) -> l
     return [row for part in blocks[:need.size // block] for row in part]
 
 
+def just_in_time(world: World, gang: PendingGang, found: Set) -> list[Row]:
+    """The rows to keep: of those that are ready by the start, the last to be ready."""
+    if is_single(gang) or gang.domain_size is not None or len(found.choice.needs) > 1 or found.start_ms == UNKNOWN_MS:
+        return found.rows
+    level, (need,) = widest(world, gang), found.choice.needs
+    rows = [row for row in world.rows if row.subtree[level] == found.rows[0].subtree[level]
+            and world.meets(gang, need.ask, row) and row.ready_ms is not None and row.ready_ms <= found.start_ms]
+    return sorted(rows, key=lambda row: (-row.ready_ms, row.index))[:need.size]
+
+
 def could_ever_be(world: World, gang: PendingGang, choices: list[Choice]) -> bool:
     """Whether the fleet could ever hold it: nodes in any state, and all that pools could add."""
     if is_single(gang):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from reference.afterwards import grow_placed, grow_running, retire, warm_up
 from reference.asking import Offers, Use, choices_of, is_single
-from reference.forecasting import Set, could_ever_be, forecast
+from reference.forecasting import Set, could_ever_be, forecast, just_in_time
 from reference.placing import Spot, complete, gpus_of, kept, place
 from reference.preempting import Eviction, evict
 from reference.turns import groups, next_of
@@ -125,7 +125,8 @@ class _Pass:
         if eviction is not None:
             self._evict(wait.gang, eviction)
         else:
-            self._reserve(wait.gang, [row for row in found.rows if row.in_service and row.claim is None], found.start_ms)
+            rows = just_in_time(self.world, wait.gang, found)
+            self._reserve(wait.gang, [row for row in rows if row.in_service and row.claim is None], found.start_ms)
         self.given_reservations += 1
         wait.reserved = True
         return True
