@@ -229,7 +229,7 @@ class _World:
     def snapshot(self) -> Snapshot:
         pools = tuple(self.pool(i) for i in range(self.one(1, 1, 2, 3)))
         self.free = {n.name: list(n.free_gpus) for n in self.nodes}
-        run = tuple(r for r in map(self.runs, range(self.rng.randint(0, 5))) if r.holds)
+        run = tuple(r for r in map(self.runs, range(self.one(0, 1, 2, 4, 7))) if r.holds)
         pending = tuple(map(self.waits, range(self.one(0, 1, 2, 4, 6, 8))))
         return Snapshot.of(version=1, pools=pools, pending=pending, running=run, tenants=self.tenants(), nodes=tuple(
             replace(n, free_gpus=tuple(self.free[n.name])) for n in self.nodes))
@@ -267,15 +267,16 @@ class _World:
 
     def needs(self, domain_size: int | None) -> tuple[RoleNeed, ...]:
         made = []
-        for name in [""] if domain_size else self.one([""], [""], [""], ["a", "b"]):
-            kinds = self.rng.sample(self.gpus, min(len(self.gpus), self.one(1, 1, 2)))
-            asks = [GpuAsk(a.type, self.one(1, 4, a.count)) for a in kinds]
-            size = domain_size * self.one(1, 1, 2) if domain_size else self.one(1, 1, 2, 2, 3, 4)
+        for name in [""] if domain_size else self.one(*[[""]] * 4, ["a", "b"]):
+            kinds = sorted({n.gpu for n in self.nodes} or set(self.gpus)) if self.one(*[True] * 6, False) else self.gpus
+            some = self.rng.sample(kinds, min(len(kinds), self.one(1, 1, 2)))
+            asks = [GpuAsk(a.type, self.one(1, 4, a.count, a.count)) for a in some]
+            size = domain_size * self.one(1, 1, 2) if domain_size else self.one(1, 1, 1, 2, 2, 3, 4)
             made.append(RoleNeed(name=name, size=size, asks=tuple(dict.fromkeys(asks))))
         return tuple(made)
 
     def waits(self, index: int) -> PendingGang:
-        held = self.holds() if self.repairs and self.one(True, False, False) else ()
+        held = self.holds() if self.repairs and self.one(True, *[False] * 4) else ()
         domain_size = self.one(None, 1, 2, 2) if self.domains != (None,) else None
         roles = self.needs(domain_size)
         elastic = len(roles) == 1 and self.one(True, False, False)
@@ -298,7 +299,7 @@ class _World:
         holds = self.holds()
         elastic = bool(holds) and self.one(True, False, False)
         made = RunningGang(
-            gang=f"r{index}", name=f"r{index}", slot="", tenant=self.one(*TENANTS), priority=self.one(-50, 0, 0, 50),
+            gang=f"r{index}", name=f"r{index}", slot="", tenant=self.one(*TENANTS), priority=self.one(-50, -50, 0, 0, 50),
             holds=holds, since_ms=NOW_MS - self.one(*AGO_MS), ends_by_ms=limit_ms and NOW_MS + limit_ms,
             ending=self.one(True, *[False] * 5), preemptible=self.one(True, True, True, False),
             saved_ms=self.one(None, NOW_MS - 60_000), preempted_ms=self.one(0, 0, NOW_MS - self.one(*AGO_MS)),
@@ -312,7 +313,7 @@ class _World:
     def holds(self) -> tuple[Held, ...]:
         """Whole nodes, or part of one, taken out of what is free."""
         names = [n.name for n in self.nodes if self.free[n.name] and n.usable]
-        chosen = self.rng.sample(names, min(len(names), self.one(1, 1, 2, 3)))
+        chosen = self.rng.sample(names, min(len(names), self.one(1, 1, 2, 3, 4)))
         holds = []
         for name in sorted(chosen):
             free = self.free[name]

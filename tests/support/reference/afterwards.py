@@ -24,7 +24,7 @@ def grow_placed(world: World, use: Use, placed: dict[str, Spot]) -> None:
 def _one_more(world: World, use: Use, gang: PendingGang, placed: dict[str, Spot]) -> bool:
     spot = placed[gang.gang]
     rows = [world.by_name[member.node] for member in spot.members]
-    if len(rows) >= gang.most or any(len(m.gpus) < row.count for m, row in zip(spot.members, rows, strict=True)):
+    if len(rows) >= gang.most:
         return False
     ask, role = spot.members[0].ask, spot.members[0].role
     for level in range(widest(world, gang) + 1):
@@ -61,7 +61,7 @@ def grow_running(world: World, use: Use) -> Resize | None:
 
 def _room(world: World, use: Use, run: RunningGang, again: PendingGang) -> list[Row]:
     held = world.held_rows(run.holds)
-    if not held or again.domain_size is not None or any(len(gpus) < row.count for row, gpus in held):
+    if not held or again.domain_size is not None:
         return []
     home = held[0][0]
     asks = [choice.asks[0] for choice in choices_of(world, again)]

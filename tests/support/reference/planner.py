@@ -210,4 +210,5 @@ class _Pass:
             if forecast(self.world, gang, offers.choices) is None:
                 return WaitCode.UNAVAILABLE if could_ever_be(self.world, gang, every) else WaitCode.NEVER
         fits = place(self.world, self.use, gang, offers, heed_claims=False)
-        return WaitCode.BUSY if fits is None else WaitCode.RESERVED
+        rows = [] if fits is None else [self.world.by_name[member.node] for member in fits.members]
+        return WaitCode.BUSY if all(self.world.open_to(row, gang) for row in rows) else WaitCode.RESERVED
