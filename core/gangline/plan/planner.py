@@ -140,18 +140,19 @@ class Decision:
     def _wait(self, gang: PendingGang, demand: Demand, offers: Offers) -> bool:
         """Keep, ask or preempt for a blocked gang; whether anything was decided."""
         board = self.board
-        left = self._may_reserve(gang)
-        if not left and not (board.may_grow and self._could_move(demand)):
+        room = self.reserved < board.policy.reserve_first
+        if not room and not (board.may_grow and self._could_move(demand)):
             self._block([gang], None)
             return False
         found = forecast(board, gang, demand, offers.choices)
         if found is not None and found.moving:
             self._move(gang, demand, found)
             return True
-        eviction = evict(self, gang, demand, offers) if board.policy.preempt and left else None
+        eviction = evict(self, gang, demand, offers) if board.policy.preempt and room else None
         if eviction is not None:
             self._evict(gang, eviction)
             return True
+        left = room and self._waited(gang)
         self._block([gang], None, found if left else None)
         if found is None or not left:
             return False
@@ -164,11 +165,9 @@ class Decision:
         board.keep(rows, gang, found.start_ms)
         return True
 
-    def _may_reserve(self, gang: PendingGang) -> bool:
-        policy = self.board.policy
-        if self.reserved >= policy.reserve_first:
-            return False
-        due_ms = gang.since_ms + policy.reserve_after_ms
+    def _waited(self, gang: PendingGang) -> bool:
+        """Whether it has waited for as long as the policy demands before it keeps nodes for a gang."""
+        due_ms = gang.since_ms + self.board.policy.reserve_after_ms
         if due_ms > self.board.now_ms:
             self.due_ms = min(self.due_ms, due_ms)
         return due_ms <= self.board.now_ms
