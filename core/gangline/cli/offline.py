@@ -76,7 +76,10 @@ def plan_files(fleet: Fleet, gangs: Sequence[Mapping[str, Any]], now_ms: int | N
 
 
 def plan_json(made: Plan, attempts: Mapping[str, int] | None = None) -> dict[str, Any]:
-    """A plan as `plan --json` shows it, without `pass_ms` and with rare parts only if there are any; `attempts` are the next attempts' numbers."""
+    """A plan as `plan --json` shows it, without `pass_ms` and with rare parts only if there are any.
+
+    `attempts` are the next attempts' numbers.
+    """
     number = attempts or {}
     rare = {
         "resizes": [{"gang": r.gang, "size": r.size, "gives_up": list(r.nodes), "for": list(r.gangs)}

@@ -10,14 +10,13 @@ from fastapi.responses import Response
 
 from gangline.model.errors import Rejected
 from gangline.model.gang import Event, GangView, LogChunk, Watched
-from gangline.model.passes import Explanation
 from gangline.model.states import GangState
 from gangline.server.bodies import CancelBody, EnsureBody, SlotCancelBody, WatchBody
 from gangline.server.common import ClientSide, reply, reply_list, reply_plain
 from gangline.server.notify import gang_key, log_key
 from gangline.server.state import ServerState
 from gangline.server.waits import hold
-from gangline.service import explaining, submit, views
+from gangline.service import submit, views
 
 router = APIRouter()
 
@@ -118,14 +117,6 @@ async def logs(gang: str, request: Request, state: ClientSide, rank: Natural = 0
 async def cancel(gang: str, body: CancelBody, state: ClientSide) -> Response:
     return reply(await state.call(submit.cancel, state.store, await _id_of(state, gang), body.token,
                                   body.reason, now_ms=state.now_ms()))
-
-
-@router.get("/gangs/{gang}/explain", response_model=Explanation)
-async def explain(gang: str, state: ClientSide) -> Response:
-    planning = state.loop.planning
-    view = await state.call(views.observe, state.store, gang)
-    return reply(await state.call(explaining.explain, state.loop.picture, planning.policy,
-                                  planning.last.reservations, view.gang, view.wait, now_ms=state.now_ms()))
 
 
 @router.post("/slots/cancel")
