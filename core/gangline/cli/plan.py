@@ -54,7 +54,7 @@ def plan(reach: Reach, as_json: bool, **given: Any) -> None:
         "offline": lambda: _offline(given["fleet_path"], given["gangs_path"], as_json),
         "listed": lambda: _list(reach.client(), given["before"], as_json),
         "shown": lambda: _show(reach.client(), given["shown"], as_json),
-        "compared": lambda: _diff(reach.client(), *given["compared"], as_json),
+        "compared": lambda: _diff(reach.client(), given["compared"], as_json),
         "replayed": lambda: _replay(reach.client(), given["replayed"], given["policy"], as_json),
     }
     given["offline"] = given["fleet_path"] or given["gangs_path"]
@@ -96,7 +96,8 @@ def _show(client: Client, number: int, as_json: bool) -> None:
         show(pass_details(detail, lines_of(read_plan(detail.plan))))
 
 
-def _diff(client: Client, one: int, other: int, as_json: bool) -> None:
+def _diff(client: Client, compared: tuple[int, int], as_json: bool) -> None:
+    one, other = compared
     lines = differences(_plan_of(client, one), _plan_of(client, other))
     if as_json:
         show_json({"a": one, "b": other, "differences": lines})

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from gangline.model.passes import Explanation, PassDetail
+from gangline.model.states import GangState
 from gangline.server.common import ClientSide, reply, reply_list
 from gangline.service import explaining, passes, views
 
@@ -31,5 +32,7 @@ async def get_pass(number: int, state: ClientSide, inputs: bool = False) -> Resp
 async def explain(gang: str, state: ClientSide) -> Response:
     planning = state.loop.planning
     view = await state.call(views.observe, state.store, gang)
+    if view.state is not GangState.QUEUED:  # the picture may not have heard of that yet
+        return reply(Explanation(gang=view.gang, at_ms=state.now_ms()))
     return reply(await state.call(explaining.explain, state.loop.picture, planning.policy,
                                   planning.last.reservations, view.gang, view.wait, now_ms=state.now_ms()))
