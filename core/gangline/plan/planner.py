@@ -23,7 +23,7 @@ from gangline.plan.outcome import (
     Waiting,
 )
 from gangline.plan.place import Offers, Spot, place
-from gangline.plan.policy import Policy
+from gangline.plan.policy import Order, Policy
 from gangline.plan.preempt import Eviction, evict
 from gangline.plan.reasons import Asked, explain
 from gangline.plan.repair import complete, kept
@@ -71,6 +71,8 @@ class Decision:
         turns = Turns(queue, board.policy, board.usage, board.now_ms)
         for position in turns:
             self._turn(position, turns)
+            if self.reserved >= board.policy.reserve_first and board.policy.backfill is Order.SHORTEST:
+                turns.shortest_first()
             if board.policy.strict and self.blocked:
                 rest = turns.drop(np.ones(len(queue), np.bool_))
                 self._block([queue.gangs[at] for at in rest], WaitCode.ORDER)
@@ -138,18 +140,19 @@ class Decision:
     def _wait(self, gang: PendingGang, demand: Demand, offers: Offers) -> bool:
         """Keep, ask or preempt for a blocked gang; whether anything was decided."""
         board = self.board
-        left = self.reserved < board.policy.reserve_first
-        if not left and not (board.may_grow and self._could_move(demand)):
+        room = self.reserved < board.policy.reserve_first
+        if not room and not (board.may_grow and self._could_move(demand)):
             self._block([gang], None)
             return False
         found = forecast(board, gang, demand, offers.choices)
         if found is not None and found.moving:
             self._move(gang, demand, found)
             return True
-        eviction = evict(self, gang, demand, offers) if board.policy.preempt and left else None
+        eviction = evict(self, gang, demand, offers) if board.policy.preempt and room else None
         if eviction is not None:
             self._evict(gang, eviction)
             return True
+        left = room and self._waited(gang)
         self._block([gang], None, found if left else None)
         if found is None or not left:
             return False
@@ -161,6 +164,13 @@ class Decision:
         self._reserve(gang, rows, found.start_ms)
         board.keep(rows, gang, found.start_ms)
         return True
+
+    def _waited(self, gang: PendingGang) -> bool:
+        """Whether it has waited for as long as the policy demands before it keeps nodes for a gang."""
+        due_ms = gang.since_ms + self.board.policy.reserve_after_ms
+        if due_ms > self.board.now_ms:
+            self.due_ms = min(self.due_ms, due_ms)
+        return due_ms <= self.board.now_ms
 
     def _could_move(self, demand: Demand) -> bool:
         """Whether some row that boots or could be asked for would do and is not kept for anybody."""
