@@ -135,7 +135,7 @@ class Decision:
         if code is None and board.horizon_ms:
             better = (queue.bound < queue.bound[position]) & (board.now_ms + queue.bound <= board.horizon_ms)
             alike &= ~better
-        self._block([queue.gangs[at] for at in turns.drop(alike)], code)
+        self.blocked[-1].gangs.extend(queue.gangs[at] for at in turns.drop(alike))
 
     def _wait(self, gang: PendingGang, demand: Demand, offers: Offers) -> bool:
         """Keep, ask or preempt for a blocked gang; whether anything was decided."""
