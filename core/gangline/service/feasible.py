@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 from gangline.model.errors import Rejected
 from gangline.model.fleet import Fleet
@@ -12,14 +13,16 @@ from gangline.plan.snapshot import PendingGang, Snapshot
 
 
 def judge(look: Callable[[], Snapshot], fleet: Fleet) -> Callable[[GangSpec], Rejected | None]:
-    """A judge of specs against the fleet as `look` shows it.
+    """A judge of specs against the fleet as `look` shows it, looked at once, when first asked.
 
     It gives the error that names the field and the fix when the fleet can never place the gang, else
     None. Nodes count in any state but gone, and pools at the most they can grow to: what is only
     busy or drained now is a reason to wait, not an error.
     """
+    picture = cache(look)
+
     def refusal(spec: GangSpec) -> Rejected | None:
-        wrong = misfit(PendingGang.of(spec, spec.name), look())
+        wrong = misfit(PendingGang.of(spec, spec.name), picture())
         if wrong is None:
             return None
         if wrong.field == "rdma" and any(pool.rdma and not pool.emulated for pool in fleet.pools):
