@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice, product
 
-from reference.world import Row, World
-
 from gangline.model.gpu import CPU, GpuAsk
 from gangline.plan.snapshot import PendingGang, RunningGang, TenantState
+from reference.world import Row, World
 
 MOST_CHOICES = 256
 
@@ -127,7 +126,8 @@ class Use:
             return False
         if tenant.borrow is not None and self.of(tenant.name, kind) + new > quota[kind] + tenant.borrow:
             return False
-        members = [other for other in self.tenants.values() if other.cohort == tenant.cohort and kind in dict(other.quota)]
+        members = [other for other in self.tenants.values()
+                   if other.cohort == tenant.cohort and kind in dict(other.quota)]
         return (sum(self.of(other.name, kind) for other in members) + new
                 <= sum(dict(other.quota)[kind] for other in members))
 

@@ -5,14 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from reference.afterwards import grow_placed, grow_running, retire, warm_up
-from reference.asking import Offers, Use, choices_of, is_single
-from reference.forecasting import Set, could_ever_be, forecast, just_in_time
-from reference.placing import Spot, complete, gpus_of, kept, place
-from reference.preempting import Eviction, evict
-from reference.turns import groups, next_of
-from reference.world import Row, World
-
 from gangline.plan.outcome import (
     CapacityRequest,
     Placement,
@@ -26,6 +18,13 @@ from gangline.plan.outcome import (
 )
 from gangline.plan.policy import Policy
 from gangline.plan.snapshot import UNKNOWN_MS, PendingGang, Snapshot
+from reference.afterwards import grow_placed, grow_running, retire, warm_up
+from reference.asking import Offers, Use, choices_of, is_single
+from reference.forecasting import Set, could_ever_be, forecast, just_in_time
+from reference.placing import Spot, complete, gpus_of, kept, place
+from reference.preempting import Eviction, evict
+from reference.turns import groups, next_of
+from reference.world import Row, World
 
 
 def reference_plan(snapshot: Snapshot, policy: Policy, now_ms: int) -> Plan:
@@ -167,11 +166,13 @@ class _Pass:
     def _tell(self, gang: PendingGang, rows: list[Row], at_ms: int) -> None:
         nodes = tuple(row.node.name for row in sorted(rows, key=lambda row: row.index) if not row.new)
         if nodes:
-            self.reservations.append(Reservation(gang=gang.gang, nodes=nodes, at_ms=None if at_ms == UNKNOWN_MS else at_ms))
+            known_ms = None if at_ms == UNKNOWN_MS else at_ms
+            self.reservations.append(Reservation(gang=gang.gang, nodes=nodes, at_ms=known_ms))
 
     def _evict(self, gang: PendingGang, eviction: Eviction) -> None:
         for run in eviction.ended:
-            self.preemptions.append(Preemption(gang=run.gang, gangs=(gang.gang,), reclaim=run.priority >= gang.priority))
+            reclaim = run.priority >= gang.priority
+            self.preemptions.append(Preemption(gang=run.gang, gangs=(gang.gang,), reclaim=reclaim))
             self.world.ending.add(run.gang)
             self.world.end(run, self.world.rows)
         for run, rows in eviction.shrunk:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gangline.plan.snapshot import PendingGang, RunningGang
 from reference.asking import Choice, Use, block_of, enough, is_single, meeting, widest
 from reference.world import Row, World
-
-from gangline.plan.snapshot import PendingGang, RunningGang
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,8 @@ def evict(world: World, use: Use, gang: PendingGang, choices: list[Choice]) -> E
 
 
 def _by_subtree(rows: list[Row], level: int) -> list[list[Row]]:
-    return [[row for row in rows if row.subtree[level] == subtree] for subtree in sorted({row.subtree[level] for row in rows})]
+    return [[row for row in rows if row.subtree[level] == subtree]
+            for subtree in sorted({row.subtree[level] for row in rows})]
 
 
 def _victims(world: World, use: Use, gang: PendingGang, choice: Choice) -> list[RunningGang]:
@@ -133,7 +133,8 @@ def _in_blocks(rows: list[Row], block: int) -> list[Row]:
     return kept
 
 
-def _least(candidates: list[RunningGang], enough_after: Callable[[list[RunningGang]], bool]) -> list[RunningGang] | None:
+def _least(candidates: list[RunningGang],
+           enough_after: Callable[[list[RunningGang]], bool]) -> list[RunningGang] | None:
     """Candidates in order until they are enough, then, last added first, without those not needed."""
     chosen: list[RunningGang] = []
     while not chosen or not enough_after(chosen):
