@@ -300,7 +300,8 @@ class _World:
         elastic = bool(holds) and self.one(True, False, False)
         made = RunningGang(
             gang=f"r{index}", name=f"r{index}", slot="", tenant=self.one(*TENANTS),
-            priority=self.one(-50, -50, 0, 0, 50), holds=holds, since_ms=NOW_MS - self.one(*AGO_MS), ends_by_ms=limit_ms and NOW_MS + limit_ms,
+            priority=self.one(-50, -50, 0, 0, 50), holds=holds, since_ms=NOW_MS - self.one(*AGO_MS),
+            ends_by_ms=limit_ms and NOW_MS + limit_ms,
             ending=self.one(True, *[False] * 5), preemptible=self.one(True, True, True, False),
             saved_ms=self.one(None, NOW_MS - 60_000), preempted_ms=self.one(0, 0, NOW_MS - self.one(*AGO_MS)),
             resized_ms=self.one(0, 0, NOW_MS - self.one(*AGO_MS)), grace_ms=self.one(20_000, 60_000))

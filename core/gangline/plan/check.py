@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from gangline.plan.check_effects import check_effects
 from gangline.plan.check_view import View
-from gangline.plan.outcome import NodeChoice, Placement, Plan, WaitCode
+from gangline.plan.outcome import NodeChoice, Placement, Plan
 from gangline.plan.policy import Policy
 from gangline.plan.snapshot import PendingGang, Snapshot
 
@@ -17,7 +17,7 @@ def check(snapshot: Snapshot, plan: Plan, policy: Policy | None = None) -> tuple
 
     What only the policy says (how long a gang is safe from preemption, say) is checked where it is given.
     """
-    view = View(snapshot)
+    view = View(snapshot, plan)
     found = [*_bookkeeping(view, plan), *_double_use(plan), *_releases(view, plan), *_reserved(view, plan)]
     for placement in plan.placements:
         gang = view.gangs.get(placement.gang)
@@ -136,7 +136,6 @@ def _together(view: View, gang: PendingGang, names: list[str]) -> Iterator[str]:
 
 def _releases(view: View, plan: Plan) -> Iterator[str]:
     placed = {p.gang: {m.node: frozenset(m.gpus) for m in p.nodes} for p in plan.placements}
-    passed_over = {gang for waiting in plan.waiting if waiting.code is WaitCode.ORDER for gang in waiting.gangs}
     released: dict[str, set[str]] = {}
     for release in plan.releases:
         released.setdefault(release.gang, set()).update(release.nodes)
@@ -146,15 +145,14 @@ def _releases(view: View, plan: Plan) -> Iterator[str]:
         for node, gpus in sorted(held.items()):
             kept = gpus & placed.get(gang, {}).get(node, frozenset())
             given = node in released.get(gang, set())
-            if kept != (frozenset() if given else gpus) and (gang not in passed_over or given):
+            if kept != (frozenset() if given else gpus) and (gang not in view.passed_over or given):
                 yield f"{gang}: what it held on {node} must be either kept or released, all of it"
 
 
 def _reserved(view: View, plan: Plan) -> Iterator[str]:
     """Whoever is on a node that another gang will start on must be gone by then."""
-    waiting = plan.waits()
     for reservation in plan.reservations:
-        if reservation.gang not in waiting or reservation.gang not in view.gangs:
+        if reservation.gang not in view.waits or reservation.gang not in view.gangs:
             yield f"{reservation.gang}: has a reservation without waiting"
             continue
         if not reservation.nodes or not all(map(view.has, reservation.nodes)):

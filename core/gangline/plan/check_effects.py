@@ -68,9 +68,8 @@ def _quotas(view: View, plan: Plan) -> Iterator[str]:
     for run in view.running.values():
         used.add(run.tenant, view.gpus_of(run.holds))
     placed = {placement.gang for placement in plan.placements}
-    passed_over = {gang for waiting in plan.waiting if waiting.code is WaitCode.ORDER for gang in waiting.gangs}
     for name in view.held:
-        if name in placed | passed_over:
+        if name in placed or name in view.passed_over:
             used.add(view.gangs[name].tenant, view.gpus_of(view.gangs[name].held))
     grown: list[tuple[PendingGang, _Taken]] = []
     for placement in plan.placements:
@@ -103,7 +102,7 @@ def _over(used: _Used, gang: PendingGang, new: _Gpus) -> Iterator[str]:
 # Pools.
 
 def _capacity(view: View, plan: Plan) -> Iterator[str]:
-    waits = plan.waits()
+    waits = view.waits
     for name, count in Counter(c.pool for c in plan.capacity).items():
         if count > 1 or name not in view.pools:
             yield f"pool {name}: is asked {count} times or unknown"
@@ -157,7 +156,7 @@ def _preemption(view: View, plan: Plan, preemption: Preemption, policy: Policy |
 
 def _made_to_leave(view: View, plan: Plan, run: RunningGang, gangs: tuple[str, ...],
                    policy: Policy | None) -> Iterator[str]:
-    waits = plan.waits()
+    waits = view.waits
     if not gangs or any(gang not in waits or gang not in view.gangs for gang in gangs):
         yield "is preempted for gangs that do not wait"
     if policy is None:

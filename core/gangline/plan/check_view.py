@@ -1,4 +1,4 @@
-"""A snapshot by name, as a checker reads it: it looks at what a plan names, never at the whole fleet."""
+"""A snapshot and a plan by name, as a checker reads them: of the fleet it looks at what the plan names only."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from gangline.plan.fleet import DOWN_MS
+from gangline.plan.outcome import Plan, WaitCode
 from gangline.plan.snapshot import Held, NodeState, PendingGang, PoolState, RunningGang, Snapshot, TenantState
 
 
 class View:
-    """Nodes, pools, gangs and tenants of a snapshot by name."""
+    """Nodes, pools, gangs and tenants of a snapshot by name, and who waits by the plan."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, plan: Plan) -> None:
+        self.waits = plan.waits()
+        self.passed_over = {gang for waiting in plan.waiting if waiting.code is WaitCode.ORDER
+                            for gang in waiting.gangs}
         self.version = snapshot.version
         self.fleet, self.map = snapshot.fleet, snapshot.fleet.map
         self.pools: dict[str, PoolState] = {p.name: p for p in snapshot.pools}

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 
-from gangline.model.fleet import Scheduling
-
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 
@@ -62,11 +60,3 @@ POLICIES: Mapping[str, Policy] = MappingProxyType({policy.name: policy for polic
     replace(_PLAIN, name="best-effort-fifo", reserve_first=0),
     replace(_PLAIN, name="easy", reserve_first=1, sticky_ms=0, sticky_share=0.0),
 )})
-
-
-def policy_of(scheduling: Scheduling) -> Policy:
-    """The named policy with what the fleet file wants otherwise; times in milliseconds."""
-    given = {field: getattr(scheduling, field) for field in ("reserve_first", "fair", "preempt")}
-    given |= {f"{field}_ms": None if (seconds := getattr(scheduling, field)) is None else round(seconds * 1000)
-              for field in ("protect_after", "age_after", "min_runtime", "cool_down", "resize_every")}
-    return replace(POLICIES[scheduling.policy], **{field: value for field, value in given.items() if value is not None})
