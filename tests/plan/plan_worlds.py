@@ -52,7 +52,7 @@ def gang(name: str, size: int = 1, gpu: str | tuple[str, ...] = "H100:8", **othe
     asks = (gpu,) if isinstance(gpu, str) else gpu
     roles = other.pop("roles", None) or (RoleNeed(name="", size=size, asks=tuple(map(parse_gpu, asks))),)
     fields: dict[str, object] = {"name": name, "slot": f"run/{name}", "tenant": "t", "priority": 0,
-                                 "submitted_ms": NOW_MS, "since_ms": NOW_MS, **other}
+                                 "submitted_ms": 0, "since_ms": NOW_MS, **other}
     return PendingGang(gang=name, roles=roles, **fields)
 
 

@@ -11,7 +11,8 @@ from plan_worlds import NOW_MS, gang, node, pool, running, world
 from gangline.plan.check import check
 from gangline.plan.outcome import CapacityRequest, Plan, Release
 from gangline.plan.planner import plan
-from gangline.plan.snapshot import Held, NodeState, Policy, Snapshot
+from gangline.plan.policy import Policy
+from gangline.plan.snapshot import Held, NodeState, Snapshot
 
 WORLD = world(
     pool(most=9), pool("q", "B300:8", zone="z2", fabric="ib-2", rdma=False),
