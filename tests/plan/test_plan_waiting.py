@@ -8,8 +8,8 @@ import pytest
 from plan_worlds import NOW_MS, commit, gang, node, pool, role, running, world
 
 from gangline.plan.check import check
-from gangline.plan.outcome import Plan, Waiting
 from gangline.plan.never import never_fits
+from gangline.plan.outcome import Plan, Waiting
 from gangline.plan.planner import plan
 from gangline.plan.policy import Policy
 from gangline.plan.snapshot import PendingGang, Snapshot
