@@ -329,6 +329,6 @@ POLICIES = st.one_of(st.sampled_from(list(NAMED.values())), st.builds(
     reserve_first=st.sampled_from([0, 1, 4]), reserve_after_ms=st.sampled_from([0, 0, HOUR_MS]),
     backfill=st.sampled_from(Order), protect_after_ms=st.sampled_from([None, 0, HOUR_MS]),
     age_after_ms=st.sampled_from([None, HOUR_MS, 24 * HOUR_MS]), fair=st.booleans(), capacity=st.booleans(),
-    preempt=st.booleans(), min_runtime_ms=st.sampled_from([0, 5 * 60_000]),
+    preempt=st.booleans(), preempt_first=st.sampled_from([1, 8]), min_runtime_ms=st.sampled_from([0, 5 * 60_000]),
     cool_down_ms=st.sampled_from([0, 10 * 60_000]), resize_every_ms=st.sampled_from([0, 10 * 60_000]),
     sticky_ms=st.sampled_from([0, 5 * 60_000]), sticky_share=st.sampled_from([0.0, 0.1])))

@@ -56,6 +56,7 @@ class _Pass:
         self.asked: Counter[str] = Counter()
         self.asked_for: dict[str, list[str]] = {}
         self.given_reservations = 0
+        self.evicted_for = 0
         self.latest_claim_ms = 0
 
     def run(self) -> Plan:
@@ -116,21 +117,23 @@ class _Pass:
                 self.waits[other.gang] = _Wait(other, like=wait)
 
     def _decide(self, wait: _Wait, offers: Offers) -> bool:
-        """Ask, reserve or preempt for a blocked gang; whether anything was decided."""
-        found = forecast(self.world, wait.gang, offers.choices)
+        """Ask, preempt or reserve for a blocked gang; whether anything was decided."""
+        gang, policy = wait.gang, self.policy
+        found = forecast(self.world, gang, offers.choices)
         if found is not None and found.moving:
             self._move(wait, found)
             return True
-        if found is None or self.given_reservations >= self.policy.reserve_first:
+        if policy.preempt and self.evicted_for < policy.preempt_first:
+            eviction = evict(self.world, self.use, gang, offers.choices)
+            if eviction is not None:
+                self._evict(gang, eviction)
+                wait.reserved = True
+                return True
+        waited = self.now_ms - gang.since_ms >= policy.reserve_after_ms
+        if found is None or not waited or self.given_reservations >= policy.reserve_first:
             return False
-        eviction = evict(self.world, self.use, wait.gang, offers.choices) if self.policy.preempt else None
-        if eviction is not None:
-            self._evict(wait.gang, eviction)
-        elif self.now_ms - wait.gang.since_ms < self.policy.reserve_after_ms:
-            return False
-        else:
-            rows = just_in_time(self.world, wait.gang, found)
-            self._reserve(wait.gang, [row for row in rows if row.in_service and row.claim is None], found.start_ms)
+        rows = just_in_time(self.world, gang, found)
+        self._reserve(gang, [row for row in rows if row.in_service and row.claim is None], found.start_ms)
         self.given_reservations += 1
         wait.reserved = True
         return True
@@ -180,6 +183,7 @@ class _Pass:
                                        nodes=tuple(row.node.name for row in rows), gangs=(gang.gang,)))
             self.world.shrunk.add(run.gang)
             self.world.end(run, rows)
+        self.evicted_for += 1
         self._reserve(gang, eviction.used, eviction.at_ms)
 
     # What becomes of it.
