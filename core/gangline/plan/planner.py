@@ -254,7 +254,7 @@ class Decision:
 
     def plan(self) -> Plan:
         """The plan, with a reason for every wait."""
-        return self._as_plan(explain(self.board, self.blocked, tuple(self.preemptions)))
+        return self._as_plan(explain(self.board, self.blocked, tuple(self.preemptions), self.placements))
 
     def bare_plan(self) -> Plan:
         """The plan without its reasons."""
