@@ -183,12 +183,12 @@ class Picture:
         key = gang.tenant, gang.name
         known = _Known(gang.seq, gang.slot, key, holds, None, None, gang if gang.avoid else None,
                        gang.timeout_ms is None)
-        last = news.attempts.get(gang.id)
+        last, exclude = news.attempts.get(gang.id), facts.excluded(gang, self._nodes.values())
         if gang.state is GangState.QUEUED:
-            known.pending = facts.pending(gang, last, holds, facts.excluded(gang, self._nodes.values()),
+            known.pending = facts.pending(gang, last, holds, exclude,
                                           self._durations.likely_ms(key))
         elif gang.state in LIVE and holds and last is not None:
-            running = facts.running(gang, last, holds, news.saved_ms.get((gang.id, last.number)))
+            running = facts.running(gang, last, holds, exclude, news.saved_ms.get((gang.id, last.number)))
             known.likely &= not running.ending
             known.running = self._with_likely_end(running, key) if known.likely else running
         self._known[gang.id] = known
