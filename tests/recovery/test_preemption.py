@@ -52,14 +52,14 @@ def let_go(world: World, gang: str, number: int = 1) -> None:
 
 
 def saved_at(world: World, attempt: int) -> int:
-    """The step that rank 0 of an attempt saved in its grace."""
-    return int((world.marks / f"saved-{attempt}").read_text())
+    """The step that rank 0 of an attempt saved in its grace; 0 before the first one."""
+    return int((world.marks / f"saved-{attempt}").read_text()) if attempt else 0
 
 
 def test_it_makes_room_twice_and_its_curve_goes_on(world: World) -> None:
     low = world.start("polite", "test:low", size=4, spec=LOW).gang
     for number in (1, 2):
-        world.until_step(low, 30 * number)
+        world.until_step(low, saved_at(world, number - 1) + 10)
         pids = world.pids(number)
         high = urgent(world, number)
         world.until(high, lambda view: view.state is GangState.RUNNING, "running")
@@ -70,7 +70,7 @@ def test_it_makes_room_twice_and_its_curve_goes_on(world: World) -> None:
         assert all(dead(pid) for pid in pids.values())
         assert {(rank.exit_code, rank.signal, rank.result) for rank in view.ranks} == {(0, None, None)}, "not done"
         let_go(world, high, number)
-    world.until_step(low, 90)
+    world.until_step(low, saved_at(world, 2) + 10)
     (world.marks / "end").touch()
     view = world.until_final(low)
     assert view.state is GangState.SUCCEEDED, view.end
