@@ -23,7 +23,8 @@ class Policy:
     """How a pass orders, keeps, backfills, asks and preempts. All times are milliseconds.
 
     `strict` lets nobody pass a gang that is blocked. `reserve_first` blocked gangs get node sets that
-    others may use only for as long as they surely leave in time. `protect_after_ms` puts the oldest
+    others may use only for as long as they surely leave in time, if they have waited for `reserve_after_ms`;
+    `backfill` is the order of those that come after them. `protect_after_ms` puts the oldest
     gang of its priority first once it has waited so long. `age_after_ms` lifts a gang by one class of
     priority once it has waited so long. With `fair`, tenants of one priority take turns by their
     weighted dominant share. A reservation stays in its subtree unless another is earlier by more than
@@ -33,12 +34,15 @@ class Policy:
     name: str = "submit-order"
     order: Order = Order.SUBMITTED
     strict: bool = False
-    reserve_first: int = 4
+    reserve_first: int = 1
+    reserve_after_ms: int = 0
+    backfill: Order = Order.SHORTEST
     protect_after_ms: int | None = None
     age_after_ms: int | None = 24 * HOUR_MS
     fair: bool = True
     capacity: bool = True
     preempt: bool = True
+    preempt_first: int = 8
     min_runtime_ms: int = 5 * MINUTE_MS  # nobody is preempted before it ran so long
     cool_down_ms: int = 10 * MINUTE_MS  # nor again within so long
     resize_every_ms: int = 10 * MINUTE_MS  # an elastic gang changes its size at most so often
@@ -47,11 +51,12 @@ class Policy:
 
 
 _SUBMIT_ORDER = Policy()
-_PLAIN = replace(_SUBMIT_ORDER, fair=False, age_after_ms=None, preempt=False)
+_PLAIN = replace(_SUBMIT_ORDER, fair=False, age_after_ms=None, preempt=False, backfill=Order.SUBMITTED)
 
 POLICIES: Mapping[str, Policy] = MappingProxyType({policy.name: policy for policy in (
     _SUBMIT_ORDER,
-    replace(_SUBMIT_ORDER, name="short-first", order=Order.SHORTEST, protect_after_ms=4 * HOUR_MS),
+    replace(_SUBMIT_ORDER, name="short-first", order=Order.SHORTEST, protect_after_ms=4 * HOUR_MS,
+            reserve_after_ms=4 * HOUR_MS),
     # What others do, for comparison.
     replace(_PLAIN, name="fifo", strict=True, reserve_first=0),
     replace(_PLAIN, name="best-effort-fifo", reserve_first=0),
