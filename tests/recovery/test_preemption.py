@@ -15,7 +15,7 @@ from gangline.model.states import Cause, GangState
 
 POOL = ('{{name: a, gpu: "H100:8", fabric: ib-1, zone: z1, min: 4, max: 4, price_per_gpu_hour: "2.50", '
         'emulated: true, spares: {spares}}}')
-AT_ONCE = "scheduling: {min_runtime: 0s, cool_down: 0s, resize_every: 0s}"
+AT_ONCE = "scheduling: {min_runtime: 0s, cool_down: 0s, resize_every: 3s}"
 LOW = {"priority": "low", "grace": "60s"}
 HIGH = {"priority": "high", "name": "urgent", "volumes": {}}
 
