@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 
 from gangline.model.errors import Rejected
 from gangline.model.fleet import Fleet
 from gangline.model.spec import GangSpec
 from gangline.plan.never import misfit
 from gangline.plan.snapshot import PendingGang, Snapshot
-from gangline.service.loop import snapshot
-from gangline.store import Store
 
 
-def judge(store: Store, fleet: Fleet, *, now_ms: int) -> Callable[[GangSpec], Rejected | None]:
-    """A judge of specs against the fleet as it is now, looked at once, when first asked.
+def judge(look: Callable[[], Snapshot], fleet: Fleet) -> Callable[[GangSpec], Rejected | None]:
+    """A judge of specs against the fleet as `look` shows it.
 
     It gives the error that names the field and the fix when the fleet can never place the gang, else
     None. Nodes count in any state but gone, and pools at the most they can grow to: what is only
     busy or drained now is a reason to wait, not an error.
     """
-    @cache
-    def picture() -> Snapshot:
-        return snapshot(store, fleet, now_ms=now_ms)
-
     def refusal(spec: GangSpec) -> Rejected | None:
-        wrong = misfit(PendingGang.of(spec, spec.name), picture())
+        wrong = misfit(PendingGang.of(spec, spec.name), look())
         if wrong is None:
             return None
         if wrong.field == "rdma" and any(pool.rdma and not pool.emulated for pool in fleet.pools):
