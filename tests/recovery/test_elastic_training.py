@@ -16,6 +16,7 @@ from gangline.model.states import Cause, GangState
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 import elastic
 
+HERE = Path(__file__).parent
 FLEET = """
 pools: [{name: a, gpu: "H100:8", fabric: ib-1, zone: z1, min: 4, max: 4, emulated: true}]
 scheduling: {min_runtime: 0s, cool_down: 0s, resize_every: 0s}
@@ -57,6 +58,26 @@ def test_it_learns_the_same_however_often_it_is_interrupted(world: World) -> Non
     apart = [abs(a - b) for a, b in zip(view.result["losses"], whole.result["losses"], strict=True)]
     assert max(apart) < TOLERANCE
     assert view.result["losses"][-1] < view.result["losses"][0] / 4
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_workers_below_torchrun_save_when_their_gang_makes_room(world: World) -> None:
+    command = ["python", "-m", "torch.distributed.run", "--nproc-per-node", "2", "torchrun_train.py"]
+    spec = {"name": "below", "gpu": "H100:8", "ranks_per_node": 1, "command": command, "workdir": str(HERE),
+            "priority": "low", "volumes": {"/ckpt": "below"}}
+    prepared = prepare(spec, {}, origin=Origin(slot="test:below", home=world.home))
+    gang = submit(world.client, [prepared])[0].gang
+    world.until_step(gang, 10)
+    urgent = hold(world, 1, size=4)
+    world.until(urgent, lambda view: view.state is GangState.RUNNING, "running")
+    view = world.client.observe(gang)
+    assert [attempt.end.cause for attempt in view.attempts if attempt.end] == [Cause.PREEMPTED]
+    [version] = view.versions
+    assert version.step is not None
+    assert version.step >= 10
+    world.client.cancel(gang, None, "enough")
+    let_go(world, urgent, 1)
 
 
 def start(world: World, slot: str, *, size: int | str, step_s: float) -> str:
