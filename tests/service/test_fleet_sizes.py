@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from service_world import FLEET, World
+from service_world import FLEET, World, spec
 
 from gangline.model.errors import Conflict, NotFound, Rejected
 from gangline.model.fleet import Fleet
 from gangline.model.inventory import Scaled
 from gangline.model.orders import Empty
 from gangline.model.states import NodeLifecycle
-from gangline.service import fleet, loop, nodes, views
+from gangline.service import feasible, fleet, loop, nodes, views
 
 
 def names(world: World) -> list[str]:
@@ -167,6 +167,15 @@ def test_a_sized_pool_grows_by_no_demand(four: World) -> None:
     assert len(fleet.provision(four.store, wide().pools[0], 9, now_ms=four.now_ms)) == 4
 
 
+def test_a_gang_for_the_whole_pool_may_wait_for_its_size(four: World) -> None:
+    open_ended = wide(max=None)
+    for fleet_, size in ((wide(), 6), (open_ended, 4)):
+        scale(four, 2, fleet_=fleet_)
+        judge = feasible.judge(four.store, fleet_, now_ms=four.now_ms)
+        assert judge(spec(size=size)) is None
+        assert judge(spec(size=7)) is not None
+
+
 def test_a_wish_is_bent_by_a_new_file_and_ends_with_its_pool(four: World) -> None:
     scale(four, 5, fleet_=wide())
     sync(four, wide(max=4))
@@ -184,6 +193,6 @@ def test_owners_of_the_fleet_s_own_drains_are_nobody_s_name(four: World) -> None
     gang = four.submit(size=4)
     four.run(gang)
     scale(four, 3, fleet_=wide())
-    with pytest.raises(Conflict, match="was drained by scale.*gangline fleet scale p N"):
+    with pytest.raises(Conflict, match=r"was drained by scale.*gangline fleet scale p N"):
         nodes.undrain(four.store, "p-4", "alice", now_ms=four.now_ms)
     end(four, gang)

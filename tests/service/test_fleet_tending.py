@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from service_world import FLEET, World, check_invariants, fresh_store
 
 from gangline.model.errors import GanglineError
 from gangline.model.fleet import Fleet
 from gangline.model.orders import Empty
 from gangline.model.states import NodeLifecycle
-from gangline.service import fleet, nodes, views
+from gangline.service import fleet, nodes, submit, views
 from gangline.service.backoff import FIRST_MS, LONGEST_MS, Backoff
 
 
@@ -174,8 +182,6 @@ class FleetOperations(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        from pathlib import Path
-
         self.world = World(fresh_store(), Path("/nonexistent"))
         self.memory = fleet.Tending()
         self.drained: dict[str, str] = {}
@@ -220,8 +226,6 @@ class FleetOperations(RuleBasedStateMachine):
         self.running.append(gang)
 
     def world_cancel(self, gang: str) -> None:
-        from gangline.service import submit
-
         submit.cancel(self.world.store, gang, None, "enough", now_ms=self.world.now_ms)
 
     @precondition(lambda self: self.running)
@@ -262,7 +266,7 @@ class FleetOperations(RuleBasedStateMachine):
             self.tend(700)
             self.boot()
         check_invariants(self.world.store)
-        present = [node for node in views.nodes(self.world.store)]
+        present = views.nodes(self.world.store)
         if self.wanted is not None:
             fixed = sum(node.node in self.drained for node in present)
             assert len(present) == max(self.wanted, fixed)

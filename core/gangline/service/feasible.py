@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 
 from gangline.model.errors import Rejected
@@ -11,6 +12,7 @@ from gangline.model.spec import GangSpec
 from gangline.plan.never import misfit
 from gangline.plan.snapshot import PendingGang, Snapshot
 from gangline.service.loop import snapshot
+from gangline.service.scaling import bounded
 from gangline.store import Store
 
 
@@ -19,14 +21,21 @@ def judge(store: Store, fleet: Fleet, *, now_ms: int) -> Callable[[GangSpec], Re
 
     It gives the error that names the field and the fix when the fleet can never place the gang, else
     None. Nodes count in any state but gone, and pools at the most they can grow to: what is only
-    busy or drained now is a reason to wait, not an error.
+    busy, drained or scaled down now is a reason to wait, not an error.
     """
     @cache
     def picture() -> Snapshot:
         return snapshot(store, fleet, now_ms=now_ms)
 
+    @cache
+    def widest() -> Snapshot:
+        most = {pool.name: bounded(fleet, pool).most for pool in fleet.pools}
+        pools = [replace(pool, most=max(pool.most, most[pool.name])) for pool in picture().pools]
+        return Snapshot.of(version=picture().version, nodes=picture().nodes, pools=pools)
+
     def refusal(spec: GangSpec) -> Rejected | None:
-        wrong = misfit(PendingGang.of(spec, spec.name), picture())
+        gang = PendingGang.of(spec, spec.name)
+        wrong = misfit(gang, picture()) and misfit(gang, widest())
         if wrong is None:
             return None
         if wrong.field == "rdma" and any(pool.rdma and not pool.emulated for pool in fleet.pools):
