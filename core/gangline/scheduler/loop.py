@@ -17,14 +17,13 @@ from gangline.model.errors import GanglineError
 from gangline.model.fleet import Fleet
 from gangline.model.inventory import FleetChanges
 from gangline.model.node import NodeView
-from gangline.model.states import NodeLifecycle
-from gangline.plan.planner import plan
+from gangline.scheduler.planning import Planning
 from gangline.service import fleet as fleet_service
 from gangline.service import loop as loop_service
 from gangline.service import nodes as node_service
 from gangline.service import saves, views
-from gangline.service.facts import policy_of
-from gangline.store import Store
+from gangline.service.picture import Picture
+from gangline.store import Node, Store
 
 BACKSTOP_S = 5.0
 ERROR_PAUSE_S = 1.0
@@ -41,16 +40,22 @@ class Loop:
     engines: Mapping[str, Engine]
     volumes_root: Path
     now_ms: Callable[[], int]
+    picture: Picture = field(init=False)
+    planning: Planning = field(init=False)
     _wake: threading.Event = field(init=False, default_factory=threading.Event)
     _stopping: bool = field(init=False, default=False)
-    _planned: int = field(init=False, default=-1)  # the store's version that the last plan was for
-    _again_ms: int | None = field(init=False, default=None)
     _thread: threading.Thread | None = field(init=False, default=None)
     _turn: threading.Lock = field(init=False, default_factory=threading.Lock)  # held by a pass
     _tending: fleet_service.Tending = field(init=False, default_factory=fleet_service.Tending)
+    _views: dict[str, tuple[Node, NodeView]] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.picture = Picture(self.store, self.fleet)
+        self.planning = Planning(self.store, self.fleet, self.picture, self.now_ms, self._tending.backoff)
 
     def start(self) -> None:
         """Begin; the first pass runs at once and finds again what an earlier server left running."""
+        self.picture.refresh()
         self.store.on_commit.append(self._committed)
         for engine in self.engines.values():
             engine.on_change(self.wake)
@@ -80,7 +85,8 @@ class Loop:
         with self._turn:
             changes = fleet_service.sync_fleet(self.store, fleet, now_ms=self.now_ms(), dry_run=dry_run)
             if not dry_run:
-                self.fleet, self._planned = fleet, -1
+                self.fleet = fleet
+                self.planning.follow(fleet)
         self.wake()
         return changes
 
@@ -95,32 +101,22 @@ class Loop:
             return self._pass()
 
     def _pass(self) -> int | None:
+        self._look()
         self._observe()
         saves.finish(self.store, now_ms=self.now_ms(), volumes_root=self.volumes_root)
-        due_ms = loop_service.tick(self.store, now_ms=self.now_ms())
+        self._look()
+        loop_service.tick(self.store, now_ms=self.now_ms(), dues=self.picture.dues)
         tend_ms = fleet_service.tend(self.store, self.fleet, self._tending, now_ms=self.now_ms())
-        if self.store.version() != self._planned or (self._again_ms or 1 << 62) <= self.now_ms():
-            self._plan()
+        self._look()
+        self.planning.run()
+        self._look()
         boot_ms = self._keep_nodes()
-        return min((due for due in (due_ms, tend_ms, boot_ms, self._again_ms) if due is not None), default=None)
+        dues = (self.picture.dues.next_ms(), tend_ms, boot_ms, self.planning.due_ms)
+        return min((due for due in dues if due is not None), default=None)
 
-    def _plan(self) -> None:
-        now_ms = self.now_ms()
-        snapshot = loop_service.snapshot(self.store, self.fleet, now_ms=now_ms)
-        decided = plan(snapshot, policy_of(self.fleet.scheduling), now_ms)
-        self._again_ms = decided.due_ms
-        faults: tuple[str, ...] = ()
-        if faults:
-            # A planner fault must not move anything; every gang keeps its state for the next pass.
-            _log.error("plan refused: %s", "; ".join(faults))
-            return
-        for gang, reason in loop_service.commit_plan(self.store, decided, now_ms=now_ms).refused:
-            _log.warning("%s was not placed after all: %s", gang, reason)
-        for request in decided.capacity:
-            names = fleet_service.provision(self.store, self.fleet.pool(request.pool), request.nodes,
-                                            now_ms=self.now_ms(), backoff=self._tending.backoff)
-            _log.info("asked pool %s for %s", request.pool, ", ".join(names))
-        self._planned = snapshot.version  # what this plan changed is planned for once more
+    def _look(self) -> None:
+        if self.picture.stale:
+            self.picture.refresh()
 
     def _observe(self) -> None:
         for name, engine in self.engines.items():
@@ -139,8 +135,15 @@ class Loop:
         return min((at_ms for at_ms in boots_ms if at_ms is not None), default=None)
 
     def _nodes_of(self, engine: str) -> list[NodeView]:
-        return [node for node in views.nodes(self.store)
-                if node.engine == engine and node.lifecycle is not NodeLifecycle.GONE]
+        """An engine's nodes, without who leases them; a view is made anew only when its node has changed."""
+        found = []
+        for node in self.picture.nodes():
+            if node.engine == engine:
+                known = self._views.get(node.name)
+                if known is None or known[0] is not node:
+                    known = self._views[node.name] = node, views.node_view(node, {}, None)
+                found.append(known[1])
+        return found
 
     def _committed(self, gangs: set[str], nodes: set[str]) -> None:
         if gangs or nodes:

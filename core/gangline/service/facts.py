@@ -103,7 +103,8 @@ def pending(gang: Gang, last: Attempt | None, holds: tuple[Held, ...], exclude: 
     return made if size == spec.nodes else replace(made, roles=(replace(made.roles[0], size=size),))
 
 
-def running(gang: Gang, attempt: Attempt, holds: tuple[Held, ...], saved_ms: int | None) -> RunningGang:
+def running(gang: Gang, attempt: Attempt, holds: tuple[Held, ...], saved_ms: int | None,
+            exclude: frozenset[str]) -> RunningGang:
     """A gang that holds nodes; when it ends is known from its limit, or from its grace once it was told to."""
     spec = gang.spec
     elastic = spec.most > spec.nodes
@@ -119,7 +120,8 @@ def running(gang: Gang, attempt: Attempt, holds: tuple[Held, ...], saved_ms: int
         # What has ended well only commits; ending that would gain nothing.
         preemptible=spec.retries.preempted != 0 and attempt.phase is not Phase.COMMITTING,
         least=spec.nodes if elastic else 0, most=spec.most if elastic else 0, preempted_ms=gang.preempted_ms,
-        resized_ms=gang.resized_ms, grace_ms=_ms(spec.grace))
+        resized_ms=gang.resized_ms, grace_ms=_ms(spec.grace),
+        again=pending(gang, None, (), exclude, None) if elastic else None)
 
 
 def _ms(seconds: float) -> int:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from gangline.model.fleet import Fleet
 from gangline.model.gang import End
 from gangline.model.spec import OnOrphan
 from gangline.model.states import Cause, Phase
 from gangline.plan.snapshot import Snapshot
 from gangline.service import life
+from gangline.service.dues import (
+    COMMIT_DEADLINE_MS,
+    START_DEADLINE_MS,
+    VERIFY_BYTES_PER_MS,
+    Dues,
+    orphaned_ms,
+    timeout_ms,
+)
 from gangline.service.picture import Picture
 from gangline.service.placing import Committed, commit_plan
 from gangline.service.submit import grace_ms, on_orphan
 from gangline.store import Attempt, Gang, Store, Transaction
-
-START_DEADLINE_MS = 120_000
-VERIFY_BYTES_PER_MS = 20_000  # how slow storage may be when a version is read before the start
-COMMIT_DEADLINE_MS = 600_000
 
 __all__ = ["COMMIT_DEADLINE_MS", "START_DEADLINE_MS", "Committed", "commit_plan", "snapshot", "tick"]
 
@@ -28,22 +34,43 @@ def snapshot(store: Store, fleet: Fleet, *, now_ms: int) -> Snapshot:
     return picture.snapshot(now_ms)
 
 
-def tick(store: Store, *, now_ms: int) -> int | None:
+def tick(store: Store, *, now_ms: int, dues: Dues | None = None) -> int | None:
     """Does what is due by the clock: start deadlines, timeouts, gangs nobody watches, stuck commits.
 
     A spec's timeout is the time its ranks may run, all attempts together; waiting for nodes and
-    starting do not count. Returns when the next thing is due, or None.
+    starting do not count. Returns when the next thing is due, or None. With `dues`, only gangs that are
+    due by them are looked at.
     """
-    with store.transaction() as tx:
-        dues = [_due(tx, attempt, now_ms) for attempt in tx.attempts.unfinished()]
-        for gang in tx.gangs.orphans(now_ms):
-            _orphaned(tx, gang, now_ms)
-        dues.append(tx.gangs.next_orphan_ms())
-    return min((due for due in dues if due is not None), default=None)
+    if dues is None:
+        with store.transaction() as tx:
+            return min(_tick(tx, [gang.id for gang in tx.gangs.unfinished()], now_ms).values(), default=None)
+    due = dues.take(now_ms)
+    if due:
+        with store.transaction() as tx:
+            for gang, due_ms in _tick(tx, due, now_ms).items():
+                dues.put(gang, due_ms)
+    return dues.next_ms()
 
 
-def _due(tx: Transaction, attempt: Attempt, now_ms: int) -> int | None:
-    gang = tx.gangs.get(attempt.gang)
+def _tick(tx: Transaction, gangs: Collection[str], now_ms: int) -> dict[str, int]:
+    """When each of the gangs is due again that nothing was done about."""
+    found = tx.gangs.some(gangs)
+    attempts = tx.attempts.newest([gang.id for gang in found.values() if gang.attempt and not gang.state.final])
+    again = {}
+    for gang in sorted(found.values(), key=lambda gang: gang.seq):
+        attempt = attempts.get(gang.id)
+        dues = [] if attempt is None or attempt.ended_ms is not None else [_due(tx, gang, attempt, now_ms)]
+        orphaned = orphaned_ms(gang)
+        if orphaned is not None and orphaned <= now_ms:
+            _orphaned(tx, tx.gangs.get(gang.id), now_ms)
+        else:
+            dues.append(orphaned)
+        if later := [due for due in dues if due is not None]:
+            again[gang.id] = min(later)
+    return again
+
+
+def _due(tx: Transaction, gang: Gang, attempt: Attempt, now_ms: int) -> int | None:
     due_ms: int | None = None
     match attempt.phase:
         case Phase.ASSEMBLING | Phase.STARTING:
@@ -52,11 +79,10 @@ def _due(tx: Transaction, attempt: Attempt, now_ms: int) -> int | None:
                 text = _late(tx, attempt, now_ms)
                 life.decide_end(tx, gang, End(cause=Cause.LAUNCH, text=text), now_ms)
         case Phase.RUNNING:
-            if gang.timeout_ms is not None and attempt.running_ms is not None:
-                due_ms = attempt.running_ms + max(0, gang.timeout_ms - gang.ran_ms)
-                if due_ms <= now_ms:
-                    text = f"it ran for its timeout of {gang.timeout_ms / 1000:g}s"
-                    life.ask_to_end(tx, gang, Cause.TIMEOUT, text, now_ms, grace_ms=grace_ms(gang))
+            due_ms = timeout_ms(gang, attempt)
+            if due_ms is not None and due_ms <= now_ms:
+                text = f"it ran for its timeout of {(gang.timeout_ms or 0) / 1000:g}s"
+                life.ask_to_end(tx, gang, Cause.TIMEOUT, text, now_ms, grace_ms=grace_ms(gang))
         case Phase.COMMITTING | Phase.DRAINING:
             if any(save.state == "whole" for save in tx.saves.unfinished(gang.id, attempt.number)):
                 due_ms = (attempt.stopped_ms or attempt.started_ms) + COMMIT_DEADLINE_MS

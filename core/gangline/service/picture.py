@@ -10,9 +10,11 @@ from heapq import heappop, heappush
 from gangline.model.fleet import Fleet
 from gangline.model.states import LIVE, GangState, NodeLifecycle
 from gangline.plan.fleet import FleetMap, FleetState
+from gangline.plan.outcome import Reservation
 from gangline.plan.queue import Queue
-from gangline.plan.snapshot import UNKNOWN_MS, Held, PendingGang, PoolState, RunningGang, Snapshot
+from gangline.plan.snapshot import UNKNOWN_MS, Held, PendingGang, PoolState, Promise, RunningGang, Snapshot
 from gangline.service import facts
+from gangline.service.dues import Dues, first_due_ms
 from gangline.service.durations import Durations, Key
 from gangline.service.sighting import Sighting
 from gangline.store import Gang, Node, Store
@@ -66,6 +68,8 @@ class Picture:
         self._fleet = FleetState.empty(FleetMap((), ()))
         self._queue = Queue()
         self._running: tuple[RunningGang, ...] | None = None
+        self._promises: dict[str, Promise] = {}
+        self.dues = Dues()
         store.on_move.append(self._note)
 
     def close(self) -> None:
@@ -108,6 +112,32 @@ class Picture:
         with self.lock:
             return tuple(node for node in self._nodes.values() if node.lifecycle is not NodeLifecycle.GONE)
 
+    @property
+    def version(self) -> int:
+        """The store's version that the last `refresh` read."""
+        return self._version
+
+    def follow(self, fleet: Fleet) -> None:
+        """Plans for another fleet file from the next `refresh` on."""
+        with self.lock:
+            self._file = fleet
+            self._tenants = tuple(facts.tenant_state(tenant) for tenant in fleet.tenants)
+            self._blank = True
+
+    def promise(self, reservations: Iterable[Reservation]) -> None:
+        """Remembers where a pass expects gangs to start: the next one keeps to it. Others have no promise."""
+        with self.lock:
+            promises = {kept.gang: Promise(node=kept.nodes[0], at_ms=kept.at_ms) for kept in reservations
+                        if kept.nodes and kept.at_ms is not None}
+            changed = [gang for gang in {*promises, *self._promises}
+                       if promises.get(gang) != self._promises.get(gang) and gang in self._known]
+            self._promises = promises
+            for gang in changed:
+                known = self._known[gang]
+                if known.pending is not None:
+                    known.pending = replace(known.pending, promise=promises.get(gang))
+            self._requeue((), changed)
+
     def _note(self, gangs: set[str], nodes: set[str]) -> None:
         with self._notes:
             self._touched[0].update(gangs)
@@ -123,6 +153,7 @@ class Picture:
     def _forget(self) -> None:
         self._nodes, self._known, self._slots, self._alike = {}, {}, {}, {}
         self._durations, self._likely_ends, self._queue, self._pools = Durations(), [], Queue(), ()
+        self.dues = Dues()
 
     def _apply(self, news: Sighting) -> None:
         self._version = news.version
@@ -183,15 +214,16 @@ class Picture:
         key = gang.tenant, gang.name
         known = _Known(gang.seq, gang.slot, key, holds, None, None, gang if gang.avoid else None,
                        gang.timeout_ms is None)
-        last = news.attempts.get(gang.id)
+        last, exclude = news.attempts.get(gang.id), facts.excluded(gang, self._nodes.values())
         if gang.state is GangState.QUEUED:
-            known.pending = facts.pending(gang, last, holds, facts.excluded(gang, self._nodes.values()),
-                                          self._durations.likely_ms(key))
+            known.pending = replace(facts.pending(gang, last, holds, exclude, self._durations.likely_ms(key)),
+                                    promise=self._promises.get(gang.id))
         elif gang.state in LIVE and holds and last is not None:
-            running = facts.running(gang, last, holds, news.saved_ms.get((gang.id, last.number)))
+            running = facts.running(gang, last, holds, news.saved_ms.get((gang.id, last.number)), exclude)
             known.likely &= not running.ending
             known.running = self._with_likely_end(running, key) if known.likely else running
         self._known[gang.id] = known
+        self.dues.put(gang.id, first_due_ms(gang, last))
         self._slots.setdefault(gang.slot, {})[gang.id] = gang.seq
         if known.likely:
             self._alike.setdefault(key, set()).add(gang.id)
@@ -200,6 +232,7 @@ class Picture:
         old = self._known.pop(gang, None)
         if old is None:
             return
+        self.dues.put(gang, None)
         _take_out(self._slots, old.slot, gang)
         if gang in self._alike.get(old.key, ()):
             self._alike[old.key].discard(gang)
@@ -242,12 +275,16 @@ class Picture:
             self._running = None
 
     def _avoid_anew(self) -> set[str]:
-        """What a gang can avoid depends on what else there is; the ids of gangs that wait and avoid something."""
+        """What a gang can avoid depends on what else there is; the ids of gangs that avoid something."""
         avoiding = set()
         for gang, known in self._known.items():
-            if known.avoids is not None and known.pending is not None:
-                known.pending = replace(known.pending, exclude=facts.excluded(known.avoids, self._nodes.values()))
+            if known.avoids is not None:
                 avoiding.add(gang)
+                exclude = facts.excluded(known.avoids, self._nodes.values())
+                if known.pending is not None:
+                    known.pending = replace(known.pending, exclude=exclude)
+                elif known.running is not None and known.running.again is not None:
+                    known.running = replace(known.running, again=replace(known.running.again, exclude=exclude))
         return avoiding
 
     def _rebuild(self) -> None:

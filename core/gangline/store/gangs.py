@@ -94,20 +94,6 @@ class Gangs:
                  .where(gangs.c.state.not_in(_FINAL)).group_by(gangs.c.state))
         return {row.state: int(row.many) for row in self._scope.rows(query)}
 
-    def orphans(self, now_ms: int) -> tuple[Gang, ...]:
-        """Gangs nobody has watched for their `orphan_after_ms`."""
-        return self._some(and_(self._watched, gangs.c.watched_ms + gangs.c.orphan_after_ms <= now_ms))
-
-    def next_orphan_ms(self) -> int | None:
-        found = self._scope.scalar(select(func.min(gangs.c.watched_ms + gangs.c.orphan_after_ms))
-                                   .where(self._watched))
-        return None if found is None else int(found)
-
-    @property
-    def _watched(self) -> ColumnElement[bool]:
-        return and_(gangs.c.state.not_in(_FINAL), gangs.c.cancel_cause.is_(None),
-                    gangs.c.orphan_after_ms.is_not(None))
-
     def next_seq(self) -> int:
         return self._scope.next("gang")
 

@@ -61,6 +61,7 @@ class Saves:
     def complete(self, save: Save, manifest: str) -> None:
         """Every rank has reported; what will be published is fixed."""
         self._set(save, state="whole", manifest=manifest)
+        self._scope.note(gang=save.gang)
 
     def publish(self, save: Save, version: int) -> None:
         self._set(save, state="published", version=version, error=None)

@@ -309,7 +309,7 @@ pool_sizes = Table(
     Column("changed_ms", BigInteger, nullable=False),
 )
 
-# `plan` and `inputs` are compressed JSON; `bytes` is their size, `inputs` NULL when nothing was decided.
+# `plan` and `inputs` are compressed JSON, `size_bytes` both of them, `inputs` NULL when nothing was decided.
 passes = Table(
     "passes", metadata,
     Column("id", BigInteger, primary_key=True, autoincrement=False),
@@ -326,7 +326,7 @@ passes = Table(
     Column("resized", Integer, nullable=False),
     Column("retired", Integer, nullable=False),
     Column("refused", Integer, nullable=False),
-    Column("bytes", BigInteger, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
     Column("plan", LargeBinary, nullable=False),
     Column("inputs", LargeBinary),
 )

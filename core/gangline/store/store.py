@@ -17,6 +17,7 @@ from gangline.store.events import Events
 from gangline.store.gangs import Gangs
 from gangline.store.leases import Leases, Ports
 from gangline.store.nodes import Nodes
+from gangline.store.passes import Passes
 from gangline.store.pools import Pools
 from gangline.store.saves import Saves
 from gangline.store.scope import Scope
@@ -38,6 +39,7 @@ class Transaction:
         self.ports = Ports(scope)
         self.nodes = Nodes(scope)
         self.pools = Pools(scope)
+        self.passes = Passes(scope)
         self.saves = Saves(scope)
         self.versions = Versions(scope)
         self.events = Events(scope)

@@ -248,3 +248,30 @@ class SavedRank:
     format: str
     metrics: dict[str, float]
     extra: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """One pass that decided something or said something new. `plan` and `inputs` are compressed JSON.
+
+    Counts: gangs that waited for it, gangs placed, nodes asked for, gangs that gave nodes back, gangs
+    preempted and resized, nodes retired, placements refused when they were committed.
+    """
+
+    id: int
+    at_ms: int
+    version: int
+    duration_us: int
+    trigger: str
+    policy: str
+    pending: int
+    placed: int
+    asked: int
+    released: int
+    preempted: int
+    resized: int
+    retired: int
+    refused: int
+    size_bytes: int
+    plan: bytes
+    inputs: bytes | None

@@ -48,7 +48,7 @@ def _passes() -> None:
         sa.Column("resized", sa.Integer(), nullable=False),
         sa.Column("retired", sa.Integer(), nullable=False),
         sa.Column("refused", sa.Integer(), nullable=False),
-        sa.Column("bytes", sa.BigInteger(), nullable=False),
+        sa.Column("size_bytes", sa.BigInteger(), nullable=False),
         sa.Column("plan", sa.LargeBinary(), nullable=False),
         sa.Column("inputs", sa.LargeBinary(), nullable=True),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_passes")),
