@@ -10,7 +10,17 @@ from gangline.model.fleet import DeclaredNode, Fleet, NodeCondition, Pool
 from gangline.model.inventory import FleetChanges
 from gangline.model.states import NodeLifecycle
 from gangline.service.backoff import Backoff
-from gangline.service.inventory import FILE_OWNER, OWN, described, drained, give_back, leave, put, scratch
+from gangline.service.inventory import (
+    DROPPED,
+    FILE_OWNER,
+    Records,
+    by_person,
+    described,
+    drained,
+    give_back,
+    leave,
+    scratch,
+)
 from gangline.service.scaling import bounded, limited, scale
 from gangline.service.sizes import grow, settle
 from gangline.service.tending import Tending, tend
@@ -63,6 +73,7 @@ class _Sync:
     now_ms: int
     known: Mapping[str, Node]
     busy: Mapping[str, object]
+    records: Records = field(init=False)
     present: Counter[str] = field(init=False)
     added: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
@@ -70,6 +81,7 @@ class _Sync:
     gone: list[str] = field(default_factory=list)
 
     def run(self) -> None:
+        self.records = Records(self.tx, self.now_ms)
         self.present = Counter(node.pool for node in self.known.values() if node.lifecycle is not NodeLifecycle.GONE)
         pools = {pool.name: pool for pool in self.fleet.pools}
         declared = {node.name: node for node in self.fleet.all_nodes()}
@@ -81,6 +93,7 @@ class _Sync:
                 self._remove(known)
             elif known.origin == "retired" and known.name not in declared:  # no pool may ask for it again
                 self.tx.nodes.gone(known.name, origin="dropped")
+        self.records.write()
         for pool, wanted in self.tx.pools.wanted().items():
             if pool not in pools:
                 self.tx.pools.want(pool, None, self.now_ms)
@@ -100,14 +113,14 @@ class _Sync:
             if self.present[pool.name] < pool.min:
                 self._put(declared, pool)
             elif (node := described(known, declared, pool)) != known:
-                self.tx.nodes.replace(node)
+                self.records.changed.append(node)
         elif known is None or away:
             self._put(declared, pool)
         else:
             self._describe(known, declared, pool)
 
     def _put(self, declared: DeclaredNode, pool: Pool) -> None:
-        put(self.tx, declared, pool, "file", self.now_ms)
+        self.records.put(declared, pool, "file", self.known.get(declared.name))
         self.present[pool.name] += 1
         self.added.append(declared.name)
 
@@ -117,7 +130,7 @@ class _Sync:
             node = replace(node, gpu_type=known.gpu_type, gpu_count=known.gpu_count, emulated=known.emulated)
         node = drained(replace(node, origin="file"), declared)
         if node != known:
-            self.tx.nodes.replace(node)
+            self.records.changed.append(node)
             self.changed.append(node.name)
 
     def _remove(self, node: Node) -> None:
@@ -125,9 +138,9 @@ class _Sync:
             leave(self.tx, node, self.now_ms)
             self.gone.append(node.name)
         elif node.origin != "dropped" or node.drain_owner is None:
-            person = node.drain_owner not in (None, *OWN)
-            self.tx.nodes.replace(replace(
-                node, origin="dropped", drain_owner=node.drain_owner if person else FILE_OWNER,
-                drain_reason=node.drain_reason if person else "no longer in the fleet file"))
+            node = replace(node, origin="dropped")
+            if not by_person(node):
+                node = replace(node, drain_owner=FILE_OWNER, drain_reason=DROPPED)
+            self.records.changed.append(node)
             self.tx.events.add("node.drained", self.now_ms, node=node.name, owner=FILE_OWNER)
             self.leaving.append(node.name)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gangline.model.fleet import DeclaredNode, NodeCondition, Pool
 from gangline.model.states import NodeLifecycle
-from gangline.service.inventory import OWN, SCALE_OWNER, give_back, put
+from gangline.service.inventory import SCALE_OWNER, Records, by_person, give_back
 from gangline.store import Node, Transaction
 
 Busy = Mapping[str, Mapping[int, str]]  # node: GPU: gang
@@ -60,14 +60,16 @@ def grow(tx: Transaction, pool: Pool, count: int, now_ms: int) -> tuple[str, ...
     new = [DeclaredNode(name=node.name, pool=pool.name, path=node.path, domain=node.domain,
                         state=NodeCondition.BOOTING)
            for node in every if node.pool == pool.name and node.lifecycle is NodeLifecycle.GONE
-           and node.origin == "retired" and not _drained_by_person(node)][:count]
-    taken = {node.name for node in every if node.lifecycle is not NodeLifecycle.GONE or _drained_by_person(node)}
+           and node.origin == "retired" and not by_person(node)][:count]
+    taken = {node.name for node in every if node.lifecycle is not NodeLifecycle.GONE or by_person(node)}
     taken.update(node.name for node in new)
     for _ in range(count - len(new)):
         new.append(DeclaredNode(name=_free_name(taken, pool.name), pool=pool.name, path=path,
                                 state=NodeCondition.BOOTING))
+    records, known = Records(tx, now_ms), {node.name: node for node in every}
     for node in new:
-        put(tx, node, pool, "made", now_ms)
+        records.put(node, pool, "made", known.get(node.name))
+    records.write()
     tx.events.add("capacity.requested", now_ms, pool=pool.name, nodes=[node.name for node in new])
     return tuple(node.name for node in new)
 
@@ -100,10 +102,6 @@ def _by_gang(nodes: Sequence[Node], busy: Busy) -> list[Node]:
 
 def _gangs_on(node: Node, busy: Busy) -> tuple[str, ...]:
     return tuple(sorted(set(busy[node.name].values())))
-
-
-def _drained_by_person(node: Node) -> bool:
-    return node.drain_owner not in (None, *OWN)
 
 
 def _free_name(taken: set[str], pool: str) -> str:
