@@ -171,7 +171,8 @@ def test_a_gang_for_the_whole_pool_may_wait_for_its_size(four: World) -> None:
     open_ended = wide(max=None)
     for fleet_, size in ((wide(), 6), (open_ended, 4)):
         scale(four, 2, fleet_=fleet_)
-        judge = feasible.judge(four.store, fleet_, now_ms=four.now_ms)
+        shown = loop.snapshot(four.store, fleet_, now_ms=four.now_ms)
+        judge = feasible.judge(lambda shown=shown: shown, fleet_)
         assert judge(spec(size=size)) is None
         assert judge(spec(size=7)) is not None
 

@@ -147,7 +147,7 @@ def test_rdma_on_real_nodes_is_refused_at_once_and_not_waited_for_in_vain(world:
     real = Fleet.parse({"pools": [{"name": "real", "gpu": "H100:8", "fabric": "ib", "min": 4,
                                    "rdma": {"kind": "infiniband", "gbps": 400}}]})
     fleet_service.sync_fleet(world.store, real, now_ms=world.now_ms)
-    refusal = feasible.judge(world.store, real, now_ms=world.now_ms)
+    refusal = feasible.judge(lambda: loop.snapshot(world.store, real, now_ms=world.now_ms), real)
     wrong = refusal(spec(gpu="H100:8", rdma=True))
     assert wrong is not None
     assert str(wrong) == "rdma: rdma cannot be proved on real nodes yet (leave it out)"

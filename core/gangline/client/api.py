@@ -11,6 +11,7 @@ from gangline.model.errors import Bug, GanglineError, NotFound, Rejected, Unavai
 from gangline.model.gang import Ensured, Event, GangView, LogChunk, Submission, UsageRow, Watched
 from gangline.model.inventory import FleetChanges, Scaled
 from gangline.model.node import NodeView, ServerStatus
+from gangline.model.passes import Explanation, PassDetail, PassView
 from gangline.model.volume import PointerView, VolumeView
 
 T = TypeVar("T")
@@ -169,6 +170,20 @@ def usage(by: str | Iterable[str], from_ms: int | None, to_ms: int | None) -> Ca
     groups = by if isinstance(by, str) else ",".join(by)
     return Call(method="GET", path="/v1/usage", query=_query(by=groups, from_ms=from_ms, to_ms=to_ms),
                 read=lambda data: [UsageRow.parse(item) for item in data["rows"]])
+
+
+def passes(before: int | None, limit: int | None) -> Call[list[PassView]]:
+    return Call(method="GET", path="/v1/passes", query=_query(before=before, limit=limit),
+                read=lambda data: [PassView.parse(item) for item in data["passes"]])
+
+
+def get_pass(number: int, *, inputs: bool) -> Call[PassDetail]:
+    return Call(method="GET", path=f"/v1/passes/{number}", query=_query(inputs="true" if inputs else None),
+                read=PassDetail.parse)
+
+
+def explain(gang: str) -> Call[Explanation]:
+    return Call(method="GET", path=f"/v1/gangs/{_part(gang)}/explain", read=Explanation.parse)
 
 
 def stop(force: bool, hold_s: float) -> Call[int]:

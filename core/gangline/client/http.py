@@ -21,6 +21,7 @@ from gangline.model.errors import Conflict, NotFound, Unavailable
 from gangline.model.gang import Ensured, GangView, LogChunk, Submission, UsageRow, Watched
 from gangline.model.inventory import FleetChanges, Scaled
 from gangline.model.node import NodeView, ServerStatus
+from gangline.model.passes import Explanation, PassDetail, PassView
 from gangline.model.volume import PointerView, VolumeView
 
 T = TypeVar("T")
@@ -164,6 +165,18 @@ class Client:
               to_ms: int | None = None) -> builtins.list[UsageRow]:
         """The ledger of an interval by one or more of gang, attempt, node, tenant, slot, cause, pool."""
         return self._send(api.usage(by, from_ms, to_ms))
+
+    def passes(self, before: int | None = None, limit: int | None = None) -> builtins.list[PassView]:
+        """The newest passes of the loop that decided or said something new, or the newest before one of them."""
+        return self._send(api.passes(before, limit))
+
+    def get_pass(self, number: int, *, inputs: bool = False) -> PassDetail:
+        """One pass with its plan, and with what it was made from if that was kept; `NotFound` when it is not."""
+        return self._send(api.get_pass(number, inputs=inputs))
+
+    def explain(self, gang: str) -> Explanation:
+        """Why a gang waits, who is in its way, and which one change of its spec would help now."""
+        return self._send(api.explain(gang))
 
     def stop(self, force: bool = False) -> int:
         """Stop the server and its nodes; its process id. `Conflict` while gangs are active, unless forced.

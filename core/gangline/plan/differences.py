@@ -18,8 +18,8 @@ def differences(one: Plan, other: Plan) -> list[str]:
 
 def lines_of(plan: Plan) -> list[str]:
     """What a plan decides, a line each; gangs that wait for one reason share one."""
-    return [text for _, text in _decided(plan)] + [_waiting(waiting, plan.now_ms, some(waiting.gangs, len(waiting.gangs)))
-                                                   for waiting in plan.waiting]
+    waits = [_waiting(waiting, plan.now_ms, some(waiting.gangs, len(waiting.gangs))) for waiting in plan.waiting]
+    return [text for _, text in _decided(plan)] + waits
 
 
 def _said(plan: Plan) -> Iterator[tuple[str, str]]:

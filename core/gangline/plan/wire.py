@@ -217,7 +217,7 @@ def _text(value: Any) -> str:
 
 # How fields are read that are not plain values or tuples of them.
 _READ: dict[tuple[type, str], Callable[[Any], Any]] = {
-    (Policy, "order"): Order, (PoolState, "gpu"): parse_gpu, (RunningGang, "holds"): _held,
+    (Policy, "order"): Order, (Policy, "backfill"): Order, (PoolState, "gpu"): parse_gpu, (RunningGang, "holds"): _held,
     (RunningGang, "again"): _one(PendingGang), (PendingGang, "roles"): _of(RoleNeed), (RoleNeed, "asks"): _asks,
     (PendingGang, "held"): _held, (PendingGang, "exclude"): frozenset, (PendingGang, "promise"): _one(Promise),
     (Placement, "nodes"): _choices, (Waiting, "code"): WaitCode, (Plan, "placements"): _of(Placement),

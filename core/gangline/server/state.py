@@ -18,10 +18,12 @@ from gangline.model.errors import Rejected, Unavailable
 from gangline.model.fleet import Fleet
 from gangline.model.inventory import FleetChanges
 from gangline.model.spec import GangSpec
+from gangline.scheduler.planning import Planning
 from gangline.server.blobs import BlobStore
 from gangline.server.logs import LogStore
 from gangline.server.notify import Notifier
 from gangline.service import feasible
+from gangline.service.picture import Picture
 from gangline.store import Store
 
 P = ParamSpec("P")
@@ -32,6 +34,9 @@ _ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 
 class SchedulerLoop(Protocol):
     """What a server needs of the loop it hosts."""
+
+    picture: Picture
+    planning: Planning
 
     def start(self) -> None:
         """Begin to keep the world agreeing with the plan."""
@@ -88,6 +93,7 @@ class ServerState:
     used_s: float = field(default_factory=time.monotonic)  # when a client last asked or a gang last changed
 
     def __post_init__(self) -> None:
+        self.loop.planning.on_told.append(self.notifier.told)
         self.blobs = BlobStore(self.home / "blobs")
         self.logs = LogStore(self.home / "logs")
 
@@ -126,7 +132,7 @@ class ServerState:
 
     def judge(self) -> Callable[[GangSpec], Rejected | None]:
         """Tells why this fleet can never run a spec, if so."""
-        return feasible.judge(self.store, self.fleet, now_ms=self.now_ms())
+        return feasible.judge(lambda: self.loop.picture.snapshot(self.now_ms()), self.fleet)
 
     def refuse_when_stopping(self) -> None:
         if self.stopping:

@@ -51,8 +51,8 @@ class Told:
     def __bool__(self) -> bool:
         return bool(self.groups or self.joined)
 
-    def __contains__(self, gang: str) -> bool:
-        return gang in self.joined or self.of(gang) in self.groups
+    def __contains__(self, gang: object) -> bool:
+        return isinstance(gang, str) and (gang in self.joined or self.of(gang) in self.groups)
 
 
 class Reasons:
@@ -60,14 +60,13 @@ class Reasons:
 
     def __init__(self) -> None:
         self._of: dict[str, _Group] = {}
-        self._pass = 0
+        self._said = 0  # passes; while one is being heard, what the one before it said still holds
         self._number = 0
 
     def say(self, waiting: Iterable[Waiting], snapshot: Snapshot, now_ms: int) -> Told:
         """What a pass over `snapshot` said, in place of all that was said before. Tells whose reason is
         another one now: forecasts drift with every pass, which is no news."""
         name = _names(snapshot)
-        self._pass += 1
         numbers: set[int] = set()
         joined: set[str] = set()
         reworded: list[str] = []
@@ -80,33 +79,34 @@ class Reasons:
                 reworded += heard.reworded[:MOST_EVENTS - len(reworded)]
                 if heard.number is not None:
                     numbers.add(heard.number)
+        self._said += 1
         if len(self._of) > 2 * many + 1_000:
-            self._of = {gang: group for gang, group in self._of.items() if group.heard == self._pass}
+            self._of = {gang: group for gang, group in self._of.items() if group.heard == self._said}
         return Told(frozenset(numbers), frozenset(joined), tuple(reworded), self.mark)
 
     def wait(self, gang: str) -> Wait | None:
         """Why a gang waits; None when no pass has looked at it yet, or it does not wait."""
         group = self._of.get(gang)
-        return group.told if group is not None and group.heard == self._pass else None
+        return group.told if group is not None and group.heard >= self._said else None
 
     def mark(self, gang: str) -> int:
         """A number that is another one when the gang's reason is; 0 without any."""
         group = self._of.get(gang)
-        return group.number if group is not None and group.heard == self._pass else 0
+        return group.number if group is not None and group.heard >= self._said else 0
 
     def _hear(self, said: Waiting, name: _Name, now_ms: int) -> _Heard:
         old = self._of.get(said.gangs[0])
-        if old is not None and old.heard != self._pass - 1:
+        if old is not None and old.heard != self._said:
             old = None
         if old is None or not _same_news(old.said, said, now_ms):
-            group = _Group(said.gangs, said, _wait(said, name), self._next(), self._pass)
+            group = _Group(said.gangs, said, _wait(said, name), self._next(), self._said + 1)
             self._of.update(dict.fromkeys(said.gangs, group))
             same_words = old is not None and (old.said.code, old.said.text) == (said.code, said.text)
             return _Heard(number=group.number, reworded=() if same_words else said.gangs)
         if old.gangs == said.gangs:
-            old.heard = self._pass
+            old.heard = self._said + 1
             return _Heard()
-        group = _Group(said.gangs, old.said, old.told, old.number, self._pass)
+        group = _Group(said.gangs, old.said, old.told, old.number, self._said + 1)
         came = frozenset(said.gangs).difference(old.gangs)
         self._of.update(dict.fromkeys(said.gangs, group))
         return _Heard(joined=came, reworded=tuple(islice((gang for gang in said.gangs if gang in came), MOST_EVENTS))
