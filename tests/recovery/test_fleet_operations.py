@@ -100,7 +100,14 @@ def test_a_pool_shrinks_and_grows_around_running_gangs(fleet: World, gl: Gl) -> 
     assert fleet.until(more, lambda v: v.wait is not None, "told why it waits").state is GangState.QUEUED
     os.kill(fleet.server(), signal.SIGKILL)  # the size is remembered
     assert sorted(serving(until(fleet, lambda nodes: len(nodes) == 4))) == sorted(min(kept, lost))
-    finish(fleet, first, second, more)
+    os.kill(fleet.supervisors()[max(kept, lost)[0]], signal.SIGKILL)  # what is to leave does not come back
+    view = fleet.until(second, lambda v: v.attempts[0].end is not None, "hurt")
+    assert view.state is not GangState.FAILED
+    left = until(fleet, lambda nodes: len(nodes) < 4)
+    assert fleet.client.observe(first).state is GangState.RUNNING
+    fleet.client.cancel(second)
+    fleet.until_final(second)
+    finish(fleet, first, more)
     left = until(fleet, lambda nodes: len(nodes) == 2)
     assert sorted(left) == sorted(min(kept, lost))
     assert gl("fleet", "reload")[0] == 0
@@ -179,6 +186,9 @@ def test_a_busy_node_dropped_from_the_file_leaves_after_its_gang_and_may_come_ba
     until(fleet, lambda nodes: len(serving(nodes)) == 4)
     again, _ = running(fleet, "test:again", 4)
     finish(fleet, again)
+    file.write_text(without("a-1"))
+    os.kill(fleet.server(), signal.SIGKILL)  # between the file and the reload: the next server follows it
+    until(fleet, lambda nodes: "a-1" not in nodes)
 
 
 def test_an_import_is_followed_at_once_or_not_written(fleet: World, gl: Gl, tmp_path: Path) -> None:

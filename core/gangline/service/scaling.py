@@ -48,8 +48,10 @@ def limited(tx: Transaction, pool: Pool) -> Pool:
 
 def bounded(fleet: Fleet, pool: Pool) -> Pool:
     """The pool with its most written out: without `max` it can be as large as the file declares it."""
+    if pool.max is not None:
+        return pool
     declared = sum(node.pool == pool.name for node in fleet.nodes)
-    return pool if pool.max is not None else pool.model_copy(update={"max": max(pool.min, declared)})
+    return pool.model_copy(update={"max": max(pool.min, declared)})
 
 
 def keep_sizes(tx: Transaction, fleet: Fleet, backoff: Backoff, now_ms: int) -> None:
