@@ -10,6 +10,7 @@ import hashlib
 import hmac
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from gangline.model.errors import Conflict, Rejected, Superseded
 from gangline.model.gang import Ensured, GangView, Submission, Watched
@@ -40,8 +41,13 @@ def ensure_many(store: Store, submissions: Sequence[Submission], *, now_ms: int,
         submission.spec.refuse_unsupported()
     never = [refusal(submission.spec) for submission in submissions]
     with store.transaction() as tx:
-        return [_ensure(tx, submission, reason, now_ms, new_id, new_token())
-                for submission, reason in zip(submissions, never, strict=True)]
+        newest = tx.gangs.newest_in_each([submission.slot for submission in submissions])
+        made: list[Gang] = []
+        ensured = [_ensure(tx, submission, newest.get(submission.slot), reason, made,
+                           _Now(now_ms, new_id, new_token()))
+                   for submission, reason in zip(submissions, never, strict=True)]
+        tx.gangs.add(made)
+        return ensured
 
 
 def watch(store: Store, gang: str, token: str, cursor: int, *, now_ms: int) -> Watched:
@@ -86,28 +92,37 @@ def grace_ms(gang: Gang) -> int:
     return gang.grace_ms
 
 
-def _ensure(tx: Transaction, submission: Submission, never: Rejected | None, now_ms: int,
-            new_id: Callable[[], str], token: str) -> Ensured:
-    newest = tx.gangs.newest_in(submission.slot)
+@dataclass(frozen=True, slots=True)
+class _Now:
+    """What an ensured gang gets from outside."""
+
+    ms: int
+    new_id: Callable[[], str]
+    token: str
+
+
+def _ensure(tx: Transaction, submission: Submission, newest: Gang | None, never: Rejected | None, made: list[Gang],
+            now: _Now) -> Ensured:
+    """The slot's gang, or a new one, which goes into `made`."""
     if newest is not None:
         if submission.epoch < newest.epoch:
             raise Conflict(f"slot {submission.slot} is at epoch {newest.epoch} (gang {newest.id}), "
                            f"past epoch {submission.epoch}", fix="a newer run of this step has taken over")
         if submission.epoch == newest.epoch and _same(newest, submission):
-            tx.gangs.new_owner(newest, _hash(token), now_ms)
-            tx.events.add("owner.changed", now_ms, gang=newest.id, owner=newest.owner + 1)
-            return Ensured(gang=newest.id, token=token, created=False, state=newest.state)
+            tx.gangs.new_owner(newest, _hash(now.token), now.ms)
+            tx.events.add("owner.changed", now.ms, gang=newest.id, owner=newest.owner + 1)
+            return Ensured(gang=newest.id, token=now.token, created=False, state=newest.state)
     if never is not None:
         raise never
     if newest is not None and submission.epoch > newest.epoch:
-        _supersede(tx, newest, submission.epoch, now_ms)
-    gang = _new_gang(tx, submission, newest, new_id(), token, now_ms)
-    tx.gangs.add(gang)
+        _supersede(tx, newest, submission.epoch, now.ms)
+    gang = _new_gang(tx, submission, newest, now.new_id(), now.token, now.ms)
+    made.append(gang)
     for mount in submission.spec.volumes.values():
-        tx.versions.ensure_volume(mount.volume, now_ms)
-    tx.events.add("gang.submitted", now_ms, gang=gang.id, slot=gang.slot, epoch=gang.epoch, name=gang.name,
+        tx.versions.ensure_volume(mount.volume, now.ms)
+    tx.events.add("gang.submitted", now.ms, gang=gang.id, slot=gang.slot, epoch=gang.epoch, name=gang.name,
                   tenant=gang.tenant, previous=gang.previous)
-    return Ensured(gang=gang.id, token=token, created=True, state=GangState.QUEUED)
+    return Ensured(gang=gang.id, token=now.token, created=True, state=GangState.QUEUED)
 
 
 def _same(newest: Gang, submission: Submission) -> bool:

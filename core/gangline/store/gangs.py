@@ -17,7 +17,9 @@ from gangline.store.values import Gang, Success
 _FINAL = tuple(sorted(FINAL))
 _GET = select(gangs).where(gangs.c.id == key("id"))
 _SET = update(gangs).where(gangs.c.id == key("id"))
-_NEWEST = select(gangs).where(gangs.c.slot == key("slot")).order_by(gangs.c.seq.desc()).limit(1)
+_ADD = insert(gangs)
+_NEWEST = select(gangs).where(gangs.c.seq.in_(select(func.max(gangs.c.seq)).where(
+    gangs.c.slot.in_(key("slots", many=True))).group_by(gangs.c.slot)))
 _UNFINISHED = select(gangs).where(gangs.c.state.not_in(_FINAL)).order_by(gangs.c.seq)
 _PLACE = _SET.values(state=GangState.PLACED, changed_ms=key("changed"), attempt=key("attempt"),
                      generation=key("generation"))
@@ -65,10 +67,9 @@ class Gangs:
         found = self._some(and_(gangs.c.state.not_in(_FINAL), prefix))
         return tuple(g for g in found if g.name == text) or found
 
-    def newest_in(self, slot: str) -> Gang | None:
-        """The gang that was submitted last in a slot, whatever its state."""
-        row = self._scope.row(_NEWEST, key_slot=slot)
-        return None if row is None else Gang(**row._mapping)
+    def newest_in_each(self, slots: Collection[str]) -> dict[str, Gang]:
+        """The gang that was submitted last in each of these slots, whatever its state."""
+        return {row.slot: Gang(**row._mapping) for row in self._scope.each(_NEWEST, "slots", slots)}
 
     def unfinished(self, slot: str | None = None) -> tuple[Gang, ...]:
         """Every gang that is not final, of one slot or of all, in the order of submission."""
@@ -97,9 +98,10 @@ class Gangs:
     def next_seq(self) -> int:
         return self._scope.next("gang")
 
-    def add(self, gang: Gang) -> None:
-        self._scope.run(insert(gangs), **columns(gang))
-        self._scope.move(gang=gang.id)
+    def add(self, new: Sequence[Gang]) -> None:
+        self._scope.run_all(_ADD, [columns(gang) for gang in new])
+        for gang in new:
+            self._scope.move(gang=gang.id)
 
     def move(self, gang: Gang, state: GangState, now_ms: int) -> None:
         """Changes the state; Bug when the table does not allow it."""

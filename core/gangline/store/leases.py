@@ -86,6 +86,8 @@ class Leases:
         A clock that went backwards makes an interval of no length, never a negative one.
         """
         new: list[dict[str, Any]] = []
+        if not held:
+            return
         for current in self._open_intervals([lease.id for lease in held]):
             if (current.attempt, current.phase) == (attempt, phase):
                 continue
@@ -97,6 +99,8 @@ class Leases:
 
     def close(self, held: Sequence[Lease], now_ms: int) -> None:
         """Frees the GPUs and ends the meter, at one instant."""
+        if not held:
+            return
         ends = {}
         for current in self._open_intervals([lease.id for lease in held]):
             ends[current.lease] = max(now_ms, current.start_ms)
