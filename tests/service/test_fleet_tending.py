@@ -23,6 +23,7 @@ from gangline.model.orders import Empty
 from gangline.model.states import NodeLifecycle
 from gangline.service import fleet, nodes, submit, views
 from gangline.service.backoff import FIRST_MS, LONGEST_MS, Backoff
+from gangline.service.picture import Picture
 
 
 def names(world: World) -> list[str]:
@@ -245,6 +246,14 @@ class FleetOperations(RuleBasedStateMachine):
         for node in views.nodes(self.world.store):
             if node.incarnation is None:
                 self.world.hello(node.node)
+
+    @invariant()
+    def the_picture_knows_whether_anything_is_due(self) -> None:
+        picture = Picture(self.world.store, self.world.fleet)
+        picture.refresh()
+        picture.close()
+        with self.world.store.transaction() as tx:
+            assert picture.settled == (not tx.nodes.unsettled("scale") and not tx.pools.wanted())
 
     @invariant()
     def persons_drains_stand(self) -> None:

@@ -70,6 +70,16 @@ class Records:
         return self._ordinal
 
 
+def leaves(node: Node) -> bool:
+    """The node is to leave as soon as it is idle."""
+    return node.origin == "dropped" or node.drain_owner == SCALE_OWNER
+
+
+def unsettled(node: Node) -> bool:
+    """The node boots or is to leave: something about it becomes due by itself."""
+    return node.lifecycle is not NodeLifecycle.GONE and (node.lifecycle is NodeLifecycle.BOOTING or leaves(node))
+
+
 def by_person(node: Node) -> bool:
     """A person has taken the node out of service, not the fleet itself."""
     return node.drain_owner not in (None, *OWN)

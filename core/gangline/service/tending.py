@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from gangline.model.fleet import Fleet
 from gangline.model.states import NodeLifecycle
 from gangline.service.backoff import Backoff
-from gangline.service.inventory import DROPPED, FILE_OWNER, SCALE_OWNER, give_back, leave
+from gangline.service.inventory import DROPPED, FILE_OWNER, SCALE_OWNER, give_back, leave, leaves
 from gangline.service.scaling import keep_sizes
 from gangline.store import Node, Store, Transaction
 
@@ -22,6 +22,12 @@ class Tending:
     backoff: Backoff = field(default_factory=Backoff)
     booting: Set[str] = frozenset()  # as the last pass found them
 
+    @property
+    def settled(self) -> bool:
+        """Nothing is awaited: while no node boots or is to leave either, and no size is asked for, `tend` has
+        nothing to do."""
+        return not self.booting and self.backoff.next_ms() is None
+
 
 def tend(store: Store, fleet: Fleet, memory: Tending, *, now_ms: int) -> int | None:
     """Does what is due, in one transaction that reads two small lists when nothing is; when more is due.
@@ -34,7 +40,7 @@ def tend(store: Store, fleet: Fleet, memory: Tending, *, now_ms: int) -> int | N
         unsettled = tx.nodes.unsettled(SCALE_OWNER)
         booting = {node.name: node for node in unsettled if node.lifecycle is NodeLifecycle.BOOTING}
         late = {name for name, node in booting.items() if _deadline_ms(node, fleet) <= now_ms}
-        due = [node for node in unsettled if node.name in late or _leaves(node)]
+        due = [node for node in unsettled if node.name in late or leaves(node)]
         busy = tx.leases.busy([node.name for node in due])
         for node in due:
             if node.name not in busy:
@@ -53,10 +59,6 @@ def tend(store: Store, fleet: Fleet, memory: Tending, *, now_ms: int) -> int | N
     again_ms = memory.backoff.next_ms()
     dues = [_deadline_ms(booting[name], fleet) for name in memory.booting]
     return min(dues if again_ms is None else [*dues, again_ms], default=None)
-
-
-def _leaves(node: Node) -> bool:
-    return node.origin == "dropped" or node.drain_owner == SCALE_OWNER
 
 
 def _go(tx: Transaction, node: Node, now_ms: int, *, late: bool) -> None:
