@@ -161,6 +161,19 @@ def test_a_pool_with_a_size_is_asked_again_after_its_back_off(world: World) -> N
     assert names(world)[4] == "p-5"
 
 
+def test_a_declared_node_that_did_not_come_is_asked_for_again(world: World) -> None:
+    memory = fleet.Tending()
+    sync(world)
+    fleet.scale(world.store, world.fleet, "p", 3, now_ms=world.now_ms)
+    fleet.scale(world.store, world.fleet, "p", 4, now_ms=world.now_ms)
+    world.later(120)
+    fleet.tend(world.store, world.fleet, memory, now_ms=world.now_ms)
+    assert names(world) == ["p-1", "p-2", "p-3"]
+    world.later(30)
+    fleet.tend(world.store, world.fleet, memory, now_ms=world.now_ms)
+    assert names(world) == ["p-1", "p-2", "p-3", "p-4"]
+
+
 def test_failures_at_one_time_are_one_failure() -> None:
     backoff = Backoff()
     assert backoff.failed("p", 0) == backoff.failed("p", 10) == FIRST_MS

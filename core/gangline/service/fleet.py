@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -33,7 +32,7 @@ def sync_fleet(store: Store, fleet: Fleet, *, now_ms: int, dry_run: bool = False
     """Makes the inventory agree with the file, which owns what nodes are; drains of persons stay.
 
     A node the file names no longer leaves if it is idle; a busy one takes no new work and leaves as soon
-    as it is idle (`tend`). Nodes that a pool gave back stay away while it has its size without them.
+    as it is idle (`tend`). Of a pool that was asked for a size, what it gave back for that stays away.
     """
     with scratch(store, dry_run) as tx:
         sync = _Sync(tx, fleet, now_ms, {node.name: node for node in tx.nodes.all()}, tx.leases.busy())
@@ -74,7 +73,7 @@ class _Sync:
     known: Mapping[str, Node]
     busy: Mapping[str, object]
     records: Records = field(init=False)
-    present: Counter[str] = field(init=False)
+    wanted: dict[str, int] = field(init=False)
     added: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     leaving: list[str] = field(default_factory=list)
@@ -82,19 +81,19 @@ class _Sync:
 
     def run(self) -> None:
         self.records = Records(self.tx, self.now_ms)
-        self.present = Counter(node.pool for node in self.known.values() if node.lifecycle is not NodeLifecycle.GONE)
+        self.wanted = self.tx.pools.wanted()
         pools = {pool.name: pool for pool in self.fleet.pools}
         declared = {node.name: node for node in self.fleet.all_nodes()}
         for node in declared.values():
             self._follow(node, pools[node.pool])
         for known in self.known.values():
-            stays = known.name in declared or (known.origin in ("made", "retired") and known.pool in pools)
+            stays = known.name in declared or (known.origin == "made" and known.pool in pools)
             if not stays and known.lifecycle is not NodeLifecycle.GONE:
                 self._remove(known)
             elif known.origin == "retired" and known.name not in declared:  # no pool may ask for it again
                 self.tx.nodes.gone(known.name, origin="dropped")
         self.records.write()
-        for pool, wanted in self.tx.pools.wanted().items():
+        for pool, wanted in self.wanted.items():
             if pool not in pools:
                 self.tx.pools.want(pool, None, self.now_ms)
             else:
@@ -109,10 +108,8 @@ class _Sync:
         if declared.state is NodeCondition.GONE:
             if known is not None and not away:
                 self._remove(known)
-        elif known is not None and away and known.origin == "retired":
-            if self.present[pool.name] < pool.min:
-                self._put(declared, pool)
-            elif (node := described(known, declared, pool)) != known:
+        elif known is not None and away and known.origin == "retired" and pool.name in self.wanted:
+            if (node := described(known, declared, pool)) != known:
                 self.records.changed.append(node)
         elif known is None or away:
             self._put(declared, pool)
@@ -121,7 +118,6 @@ class _Sync:
 
     def _put(self, declared: DeclaredNode, pool: Pool) -> None:
         self.records.put(declared, pool, "file", self.known.get(declared.name))
-        self.present[pool.name] += 1
         self.added.append(declared.name)
 
     def _describe(self, known: Node, declared: DeclaredNode, pool: Pool) -> None:

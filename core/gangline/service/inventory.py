@@ -114,15 +114,26 @@ def drained(node: Node, declared: DeclaredNode) -> Node:
 
 
 def give_back(tx: Transaction, node: Node, now_ms: int) -> None:
-    """An idle node is given back by its pool. The fleet file alone does not bring it back; its pool may."""
-    tx.nodes.gone(node.name, origin="retired")
+    """An idle node is given back by its pool, which may ask for it again."""
+    _away(tx, node)
     tx.events.add("node.retired", now_ms, node=node.name, pool=node.pool, idle_ms=max(0, now_ms - node.idle_ms))
+
+
+def fail(tx: Transaction, node: Node, now_ms: int) -> None:
+    """A node did not come up in time; its pool may ask for it again."""
+    _away(tx, node)
+    tx.events.add("capacity.failed", now_ms, pool=node.pool, node=node.name,
+                  text=f"node {node.name} did not come up in time")
 
 
 def leave(tx: Transaction, node: Node, now_ms: int) -> None:
     """An idle node leaves because the file names it no longer."""
     tx.nodes.gone(node.name, origin="dropped")
     tx.events.add("node.gone", now_ms, node=node.name, pool=node.pool)
+
+
+def _away(tx: Transaction, node: Node) -> None:
+    tx.nodes.gone(node.name, origin="retired" if node.origin == "file" else None)
 
 
 def _address(ordinal: int) -> str:

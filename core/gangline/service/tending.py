@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from gangline.model.fleet import Fleet
 from gangline.model.states import NodeLifecycle
 from gangline.service.backoff import Backoff
-from gangline.service.inventory import DROPPED, FILE_OWNER, SCALE_OWNER, give_back, leave, leaves
+from gangline.service.inventory import DROPPED, FILE_OWNER, SCALE_OWNER, fail, give_back, leave, leaves
 from gangline.service.scaling import keep_sizes
 from gangline.store import Node, Store, Transaction
 
@@ -63,9 +63,7 @@ def tend(store: Store, fleet: Fleet, memory: Tending, *, now_ms: int) -> int | N
 
 def _go(tx: Transaction, node: Node, now_ms: int, *, late: bool) -> None:
     if late:
-        tx.nodes.gone(node.name)
-        tx.events.add("capacity.failed", now_ms, pool=node.pool, node=node.name,
-                      text=f"node {node.name} did not come up in time")
+        fail(tx, node, now_ms)
     elif node.origin == "dropped":
         leave(tx, node, now_ms)
     else:
