@@ -61,11 +61,11 @@ def _bookkeeping(view: _View, plan: Plan) -> Iterator[str]:
         answered += waiting.gangs
         if waiting.short < 0 or not waiting.text or not waiting.gangs:
             yield f"{', '.join(waiting.gangs[:3])}: its wait is not explained"
-    pending = {gang.gang for gang in view.queue.gangs}
-    if len(answered) == len(pending) and set(answered) == pending:
+    pending = view.queue.ids()
+    if len(answered) == len(pending) and pending == set(answered):
         return
     answers = Counter(answered)
-    for gang in sorted(pending | answers.keys()):
+    for gang in sorted({*pending, *answers}):
         if gang not in pending:
             yield f"{gang}: is not pending"
         elif answers[gang] != 1:

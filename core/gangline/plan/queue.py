@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, KeysView
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,10 @@ class Queue:
     def waiting_tenants(self) -> list[str]:
         """The tenants whose gangs wait."""
         return [self.tenants[number] for number in np.unique(self.tenant)]
+
+    def ids(self) -> KeysView[str]:
+        """The gangs that wait, in no order."""
+        return self._by_id.keys()
 
     def repairing(self) -> list[PendingGang]:
         """The gangs that hold leases, in no order."""

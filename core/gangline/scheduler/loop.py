@@ -48,6 +48,8 @@ class Loop:
     _turn: threading.Lock = field(init=False, default_factory=threading.Lock)  # held by a pass
     _tending: fleet_service.Tending = field(init=False, default_factory=fleet_service.Tending)
     _views: dict[str, tuple[Node, NodeView]] = field(init=False, default_factory=dict)
+    _seen: tuple[Node, ...] | None = field(init=False, default=None)
+    _by_engine: dict[str, list[NodeView]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.picture = Picture(self.store, self.fleet)
@@ -137,15 +139,16 @@ class Loop:
         return min((at_ms for at_ms in boots_ms if at_ms is not None), default=None)
 
     def _nodes_of(self, engine: str) -> list[NodeView]:
-        """An engine's nodes, without who leases them; a view is made anew only when its node has changed."""
-        found = []
-        for node in self.picture.nodes():
-            if node.engine == engine:
+        """An engine's nodes, without who leases them; views are made anew only for nodes that have changed."""
+        nodes = self.picture.nodes()
+        if nodes is not self._seen:
+            self._seen, self._by_engine = nodes, {}
+            for node in nodes:
                 known = self._views.get(node.name)
                 if known is None or known[0] is not node:
                     known = self._views[node.name] = node, views.node_view(node, {}, None)
-                found.append(known[1])
-        return found
+                self._by_engine.setdefault(node.engine, []).append(known[1])
+        return self._by_engine.get(engine, [])
 
     def _committed(self, gangs: set[str], nodes: set[str]) -> None:
         if gangs or nodes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 from gangline.model.errors import Rejected
 from gangline.model.fleet import Fleet
@@ -14,15 +15,18 @@ from gangline.service.scaling import bounded
 
 
 def judge(look: Callable[[], Snapshot], fleet: Fleet) -> Callable[[GangSpec], Rejected | None]:
-    """A judge of specs against the fleet as `look` shows it.
+    """A judge of specs against the fleet as `look` shows it, looked at once, when first asked.
 
     It gives the error that names the field and the fix when the fleet can never place the gang, else
     None. Nodes count in any state but gone, and pools at the most they can grow to: what is only
     busy, drained or scaled down now is a reason to wait, not an error.
     """
+    picture = cache(look)
+    widest = cache(lambda: _at_most(picture(), fleet))
+
     def refusal(spec: GangSpec) -> Rejected | None:
-        gang, shown = PendingGang.of(spec, spec.name), look()
-        wrong = misfit(gang, shown) and misfit(gang, _at_most(shown, fleet))
+        gang = PendingGang.of(spec, spec.name)
+        wrong = misfit(gang, picture()) and misfit(gang, widest())
         if wrong is None:
             return None
         if wrong.field == "rdma" and any(pool.rdma and not pool.emulated for pool in fleet.pools):

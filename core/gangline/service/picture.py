@@ -61,6 +61,7 @@ class Picture:
         self._wanted: dict[str, int] = {}
         self._nodes: dict[str, Node] = {}
         self._unsettled: set[str] = set()
+        self._present: tuple[Node, ...] | None = None
         self._known: dict[str, _Known] = {}
         self._slots: dict[str, dict[str, int]] = {}
         self._alike: dict[Key, set[str]] = {}
@@ -86,17 +87,17 @@ class Picture:
 
     def refresh(self) -> None:
         """Reads what was touched since the last time, in one transaction."""
-        with self.lock:
-            try:
-                with self._store.transaction() as tx:
-                    blank, gangs, nodes = self._take_notes()
-                    news = Sighting.of_all(tx) if blank else Sighting.of(tx, gangs, nodes)
+        try:
+            with self._store.transaction() as tx:
+                blank, gangs, nodes = self._take_notes()
+                news = Sighting.of_all(tx) if blank else Sighting.of(tx, gangs, nodes)
+            with self.lock:
                 if blank:
                     self._forget()
                 self._apply(news)
-            except BaseException:
-                self._blank = True  # half a picture is none: the next one is made anew
-                raise
+        except BaseException:
+            self._blank = True  # half a picture is none: the next one is made anew
+            raise
 
     def snapshot(self, now_ms: int) -> Snapshot:
         """The picture as the last `refresh` left it, for a pass at `now_ms`. Valid until the next one."""
@@ -110,9 +111,12 @@ class Picture:
                             running=self._running, tenants=self._tenants)
 
     def nodes(self) -> tuple[Node, ...]:
-        """The nodes that have not left the fleet, as the last `refresh` read them."""
+        """The nodes that have not left the fleet, as the last `refresh` read them: one value until they change."""
         with self.lock:
-            return tuple(node for node in self._nodes.values() if node.lifecycle is not NodeLifecycle.GONE)
+            if self._present is None:
+                self._present = tuple(node for node in self._nodes.values()
+                                      if node.lifecycle is not NodeLifecycle.GONE)
+            return self._present
 
     @property
     def settled(self) -> bool:
@@ -186,6 +190,8 @@ class Picture:
     def _take_nodes(self, news: Sighting) -> bool:
         """Whether nodes came or went, or what nodes or pools are is another thing now."""
         moved = False
+        if news.nodes:
+            self._present = None
         for name, node in news.nodes.items():
             old = self._nodes.get(name)
             self._nodes[name] = node
@@ -225,8 +231,8 @@ class Picture:
                        gang.timeout_ms is None)
         last, exclude = news.attempts.get(gang.id), facts.excluded(gang, self._nodes.values())
         if gang.state is GangState.QUEUED:
-            known.pending = replace(facts.pending(gang, last, holds, exclude, self._durations.likely_ms(key)),
-                                    promise=self._promises.get(gang.id))
+            known.pending = facts.pending(gang, last, holds, exclude, self._durations.likely_ms(key),
+                                          self._promises.get(gang.id))
         elif gang.state in LIVE and holds and last is not None:
             running = facts.running(gang, last, holds, news.saved_ms.get((gang.id, last.number)), exclude)
             known.likely &= not running.ending
