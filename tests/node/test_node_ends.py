@@ -90,6 +90,15 @@ def test_a_rank_that_catches_the_signal_keeps_its_helpers_until_it_leaves(shared
     assert shared.script.log(gang, 0) == "my helper lives\nand I leave\n"
 
 
+def test_a_wrapper_that_does_not_catch_the_signal_does_not_keep_it_either(shared: Lab, gang: str,
+                                                                          tmp_path: Path) -> None:
+    begin(shared, tmp_path, "wraps", gang=gang)
+    wrapped = written_pid(tmp_path / "wrapped")
+    shared.stop(gang, grace_s=60)
+    assert is_gone(wrapped)
+    assert shared.script.log(gang, 0) == "my wrapper is no obstacle\n"
+
+
 def test_a_rank_that_hears_a_stranger_and_leaves_is_lost_not_done(shared: Lab, gang: str,
                                                                   tmp_path: Path) -> None:
     begin(shared, tmp_path, "listens", ranks=2, gang=gang)

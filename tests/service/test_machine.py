@@ -16,12 +16,16 @@ from gangline.model.errors import Conflict, Superseded
 from gangline.model.gang import GangView
 from gangline.model.orders import Empty, Order, OrderPhase, RankExit, Ready, Refused, Report, Started
 from gangline.model.states import Cause, GangState
+from gangline.plan import planner
+from gangline.plan.check import check
+from gangline.plan.policy import Policy
 from gangline.service import fleet, loop, nodes, saves, submit, usage, views
 
 SLOTS = st.sampled_from(["dag/a", "dag/b", "cli/c"])
 NODES = st.sampled_from(["p-1", "p-2", "p-3", "p-4"])
 LATE = st.sampled_from(["p-5", "p-6"])  # nodes that come when asked for, late or never
 SIZES = st.sampled_from([1, 2, 3, "1..3", "2..4"])
+EAGER = Policy(min_runtime_ms=0, cool_down_ms=0, resize_every_ms=0)
 FAILURES = st.sampled_from([Cause.USER, Cause.OOM, Cause.HARDWARE, Cause.LOST, Cause.LAUNCH])
 
 
@@ -44,10 +48,11 @@ class Machine(RuleBasedStateMachine):
 
     # clients
 
-    @rule(slot=SLOTS, size=SIZES, retries=st.integers(0, 2))
-    def submit(self, slot: str, size: int | str, retries: int) -> None:
+    @rule(slot=SLOTS, size=SIZES, retries=st.integers(0, 2), priority=st.integers(-1, 1))
+    def submit(self, slot: str, size: int | str, retries: int, priority: int = 0) -> None:
         asked = submission(slot, self.epochs.get(slot, 0), size=size, ranks_per_node=1, timeout="300s",
-                           volumes={"/ckpt": "vol"}, retries={"user": retries, "lost": 2})
+                           volumes={"/ckpt": "vol"}, retries={"user": retries, "lost": 2},
+                           priority=priority)
         try:
             ensured = self.world.ensure(asked)[0]
         except Conflict:
@@ -92,6 +97,16 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def plan(self) -> None:
         self.world.plan()
+
+    @rule()
+    def a_pass_as_the_server_makes_it(self) -> None:
+        now_ms = self.world.now_ms
+        seen = loop.snapshot(self.world.store, self.world.fleet, now_ms=now_ms)
+        decided = planner.plan(seen, EAGER, now_ms)
+        assert check(seen, decided) == ()
+        loop.commit_plan(self.world.store, decided, now_ms=now_ms)
+        for request in decided.capacity:
+            fleet.provision(self.world.store, self.world.fleet.pools[0], request.nodes, now_ms=now_ms)
 
     @rule(node=NODES)
     def plan_that_is_stale(self, node: str) -> None:

@@ -9,7 +9,7 @@ from gangline.model.errors import Conflict
 from gangline.model.node import Strike, suspicious
 from gangline.model.orders import Empty, OrderPhase, RankExit, Ready, Started
 from gangline.model.states import Cause, GangState
-from gangline.service import loop, nodes, saves, submit
+from gangline.service import loop, nodes, saves, submit, usage
 
 CKPT = {"/ckpt": "sft"}
 
@@ -60,6 +60,26 @@ def test_what_is_saved_in_the_grace_is_what_it_resumes_from(world: World) -> Non
     world.exit_all(low)
     world.everywhere(low, Empty)
     assert world.view(low).state is GangState.SUCCEEDED
+
+
+def test_only_what_was_done_since_the_last_version_is_lost(world: World) -> None:
+    saves_, loses = world.submit("dag/saves", volumes=CKPT), world.submit("dag/loses")
+    world.plan()
+    for gang in (saves_, loses):
+        for kind in (Ready, Started):
+            world.order(gang)
+            world.everywhere(gang, kind)
+    world.later(100)
+    for gang in (saves_, loses):
+        assert world.preempt(gang)
+    world.later(20)
+    world.save(saves_)
+    for gang in (saves_, loses):
+        stop(world, gang)
+    spent = usage.usage(world.store, ("gang", "cause"), None, None, now_ms=world.now_ms)
+    assert {(row.by["gang"], row.by["cause"]): row.node_ms for row in spent if row.node_ms} == {
+        (saves_, "running"): 200_000, (saves_, "draining"): 40_000, (loses, "lost"): 200_000,
+        (loses, "draining"): 40_000}
 
 
 def test_its_place_in_the_queue_is_the_one_of_its_submission(world: World) -> None:

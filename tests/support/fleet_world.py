@@ -92,15 +92,18 @@ class World:
 
 
 @contextmanager
-def fleet_world(monkeypatch: pytest.MonkeyPatch, fleet: str = FLEET) -> Iterator[World]:
-    """A running fleet for one test; fails when anything of it is left afterwards."""
+def fleet_world(monkeypatch: pytest.MonkeyPatch, fleet: str = FLEET, *, preload: str = "") -> Iterator[World]:
+    """A running fleet for one test; fails when anything of it is left afterwards.
+
+    Its template imports the modules of `preload`; ranks that need torch are forked from it then.
+    """
     folder = Path(tempfile.mkdtemp(prefix="gl-", dir="/tmp"))
     home, marks = folder / "home", folder / "marks"
     home.mkdir(mode=0o700)
     marks.mkdir()
     (home / "fleet.yaml").write_text(fleet)
     monkeypatch.setenv("GANGLINE_HOME", str(home))
-    monkeypatch.setenv("GANGLINE_PRELOAD", "")  # ranks here need no torch
+    monkeypatch.setenv("GANGLINE_PRELOAD", preload)
     monkeypatch.delenv("GANGLINE_URL", raising=False)
     with gangline.connect() as client:
         yield World(home, marks, client)

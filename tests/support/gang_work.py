@@ -59,8 +59,10 @@ def polite(marks: str, steps: int = 0, step_s: float = 0.02, gate: bool = False)
             (folder / f"asked-{info.attempt}.{info.rank}").touch()
             while gate and not (folder / "save").exists():
                 time.sleep(0.01)
-            with gangline.new_version(step=len(state["curve"])) as path:
+            with gangline.new_version() as path:
                 (path / "state.json").write_text(json.dumps(state))
+            if info.rank == 0:
+                (folder / f"saved-{info.attempt}").write_text(str(len(state["curve"])))
             return {"stopped": True}
         time.sleep(step_s)
         state["curve"].append(0.5 * state["curve"][-1] + 0.1 if state["curve"] else 1.0)

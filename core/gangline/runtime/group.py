@@ -22,8 +22,9 @@ def any_rank(mine: bool) -> bool:
     import torch
     import torch.distributed as dist
 
-    # NCCL moves memory of GPUs only.
-    device = torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else "cpu"
+    # A group of NCCL alone moves memory of GPUs only.
+    by_cpu = "cpu:" in dist.get_backend_config()
+    device = torch.device("cpu") if by_cpu else torch.device("cuda", torch.cuda.current_device())
     flag = torch.tensor([int(mine)], dtype=torch.int32, device=device)
     dist.all_reduce(flag, op=dist.ReduceOp.MAX)
     return bool(flag.item())

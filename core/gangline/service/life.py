@@ -158,7 +158,7 @@ def ask_to_end(tx: Transaction, gang: Gang, cause: Cause, text: str, now_ms: int
     return True
 
 
-def preempt(tx: Transaction, gang: Gang, for_gangs: Sequence[str], now_ms: int) -> bool:
+def preempt(tx: Transaction, gang: Gang, for_gangs: Sequence[str], now_ms: int, *, reclaim: bool = False) -> bool:
     """Ends the attempt of a gang so that others can start, with the grace of its spec.
 
     It gives back all it holds, waits again in the place its submission gave it, and goes on from its
@@ -168,7 +168,7 @@ def preempt(tx: Transaction, gang: Gang, for_gangs: Sequence[str], now_ms: int) 
     attempt = _to_interrupt(tx, gang)
     if attempt is None:
         return False
-    text = f"made room for {_named(tx, for_gangs)}"
+    text = f"made room for {_named(tx, for_gangs)}" + (", whose tenant had lent the GPUs" if reclaim else "")
     tx.gangs.preempted(gang.id, now_ms)
     tx.events.add("preempt.requested", now_ms, gang=gang.id, attempt=attempt.number, by=list(for_gangs), text=text,
                   grace_ms=gang.grace_ms)

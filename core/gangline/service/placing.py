@@ -58,7 +58,7 @@ def _make_room(tx: Transaction, decided: Plan, now_ms: int) -> None:
                               now_ms)
     for preemption in decided.preemptions:
         if preemption.gang in gangs:
-            life.preempt(tx, gangs[preemption.gang], preemption.gangs, now_ms)
+            life.preempt(tx, gangs[preemption.gang], preemption.gangs, now_ms, reclaim=preemption.reclaim)
     for change in decided.resizes:
         if change.gang in gangs:
             life.resize(tx, gangs[change.gang], change.size, change.nodes, now_ms, for_gangs=change.gangs)
