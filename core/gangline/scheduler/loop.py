@@ -108,7 +108,9 @@ class Loop:
         saves.finish(self.store, now_ms=self.now_ms(), volumes_root=self.volumes_root)
         self._look()
         loop_service.tick(self.store, now_ms=self.now_ms(), dues=self.picture.dues)
-        tend_ms = fleet_service.tend(self.store, self.fleet, self._tending, now_ms=self.now_ms())
+        tend_ms = None
+        if not (self.picture.settled and self._tending.settled):
+            tend_ms = fleet_service.tend(self.store, self.fleet, self._tending, now_ms=self.now_ms())
         self._look()
         self.planning.run()
         self._look()

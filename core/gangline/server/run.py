@@ -99,6 +99,7 @@ async def _serve(settings: Settings, parts: _Parts) -> None:
     parts.store.on_commit.append(state.committed)
     for number in (signal.SIGTERM, signal.SIGINT):
         clock.add_signal_handler(number, state.leave.set)
+    reload_on_hangup(clock, state)
     app = create_app(state)
     listeners = [Listener(Guard(app), parts.sock, state.leave)]
     if settings.listen is not None:
@@ -111,7 +112,6 @@ async def _serve(settings: Settings, parts: _Parts) -> None:
             for listener in listeners:
                 await listener.ready.wait()
             idle = tasks.create_task(leave_when_idle(state, settings.idle_s))
-            reload_on_hangup(clock, state)
             _announce(settings, state)
             await state.leave.wait()
             remove_record(state.home, state.pid)

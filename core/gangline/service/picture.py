@@ -16,6 +16,7 @@ from gangline.plan.snapshot import UNKNOWN_MS, Held, PendingGang, PoolState, Pro
 from gangline.service import facts
 from gangline.service.dues import Dues, first_due_ms
 from gangline.service.durations import Durations, Key
+from gangline.service.inventory import unsettled
 from gangline.service.sighting import Sighting
 from gangline.store import Gang, Node, Store
 
@@ -59,6 +60,7 @@ class Picture:
         self._version = 0
         self._wanted: dict[str, int] = {}
         self._nodes: dict[str, Node] = {}
+        self._unsettled: set[str] = set()
         self._present: tuple[Node, ...] | None = None
         self._known: dict[str, _Known] = {}
         self._slots: dict[str, dict[str, int]] = {}
@@ -117,6 +119,12 @@ class Picture:
             return self._present
 
     @property
+    def settled(self) -> bool:
+        """No node boots or is to leave, and no pool was asked for a size."""
+        with self.lock:
+            return not self._unsettled and not self._wanted
+
+    @property
     def version(self) -> int:
         """The store's version that the last `refresh` read."""
         return self._version
@@ -155,7 +163,7 @@ class Picture:
         return blank, gangs, nodes
 
     def _forget(self) -> None:
-        self._nodes, self._known, self._slots, self._alike = {}, {}, {}, {}
+        self._nodes, self._known, self._slots, self._alike, self._unsettled = {}, {}, {}, {}, set()
         self._durations, self._likely_ends, self._queue, self._pools = Durations(), [], Queue(), ()
         self.dues = Dues()
 
@@ -187,6 +195,7 @@ class Picture:
         for name, node in news.nodes.items():
             old = self._nodes.get(name)
             self._nodes[name] = node
+            (self._unsettled.add if unsettled(node) else self._unsettled.discard)(name)
             if old is None or facts.node_facts(old) != facts.node_facts(node):
                 moved = True
         self._wanted = news.wanted
