@@ -57,6 +57,7 @@ class Picture:
         self._notes = threading.Lock()
         self._touched: tuple[set[str], set[str]] = set(), set()
         self._blank = True
+        self._followed = True  # the fleet file that the map was made for is the one to follow
         self._version = 0
         self._wanted: dict[str, int] = {}
         self._nodes: dict[str, Node] = {}
@@ -83,7 +84,7 @@ class Picture:
     def stale(self) -> bool:
         """Something was touched since the last `refresh`."""
         with self._notes:
-            return self._blank or any(self._touched)
+            return self._blank or not self._followed or any(self._touched)
 
     def refresh(self) -> None:
         """Reads what was touched since the last time, in one transaction."""
@@ -134,7 +135,7 @@ class Picture:
         with self.lock:
             self._file = fleet
             self._tenants = tuple(facts.tenant_state(tenant) for tenant in fleet.tenants)
-            self._blank = True
+            self._followed = False
 
     def promise(self, reservations: Iterable[Reservation]) -> None:
         """Remembers where a pass expects gangs to start: the next one keeps to it. Others have no promise."""
@@ -199,6 +200,8 @@ class Picture:
             if old is None or facts.node_facts(old) != facts.node_facts(node):
                 moved = True
         self._wanted = news.wanted
+        if not self._followed:
+            self._followed = moved = True
         pools = self._pool_states() if moved or not self._pools else tuple(
             facts.pool_state(pool, state.nodes, self._wanted.get(pool.name))
             for pool, state in zip(self._file.pools, self._pools, strict=True))
