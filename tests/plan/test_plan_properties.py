@@ -20,7 +20,7 @@ from gangline.plan.snapshot import Held, NodeState, PendingGang, Snapshot
 
 quick = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # Whose turn it is depends on nothing that a plan changes.
-STEADY = Policy(fair=False, age_after_ms=None, preempt=False)
+STEADY = Policy(fair=False, age_after_ms=None, preempt=False, backfill=Order.SUBMITTED)
 
 
 def unlimited(snapshot: Snapshot) -> Snapshot:
