@@ -24,8 +24,9 @@ STEADY = Policy(fair=False, age_after_ms=None, preempt=False, backfill=Order.SUB
 
 
 def unlimited(snapshot: Snapshot) -> Snapshot:
-    """The world without quotas: a gang that starts later cannot take the quota of one that waits."""
-    return changed(snapshot, tenants=())
+    """The world without what lets a gang that starts later, or asks later, change what was decided for one before it:
+    without quotas, and without pools that wait before they are asked or boot nodes for nobody."""
+    return changed(snapshot, tenants=(), pools=[replace(p, delay_ms=0, warm=0) for p in snapshot.pools])
 
 
 @quick
