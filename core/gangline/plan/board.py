@@ -1,239 +1,330 @@
-"""The working state of one pass: what is still free, what is on its way, what is reserved."""
+"""The working state of one pass: what is still free, what is on its way, what is kept for whom."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
-from gangline.plan.demand import Choice, Demand, Need, demand_of
+import numpy as np
+
+from gangline.model.gpu import GpuAsk
+from gangline.plan.counter import Counter
+from gangline.plan.demand import Demand, demand_of
+from gangline.plan.fleet import DOWN_MS, Bools, Ints
 from gangline.plan.outcome import NodeChoice
-from gangline.plan.snapshot import NodeState, PendingGang, Policy, PoolState, Snapshot
-from gangline.plan.topology import Key, Level, Order, growth_path, subtree_keys, topology_order
+from gangline.plan.parts import Parts, Useless
+from gangline.plan.policy import Policy
+from gangline.plan.snapshot import UNKNOWN_MS, PendingGang, Snapshot
+from gangline.plan.topology import LEAF
+from gangline.plan.usage import Usage
 
-UNKNOWN_MS = 1 << 62  # later than any instant: nothing says when
-
-
-@dataclass(slots=True)
-class Hold:
-    """GPUs of a spot that a gang leases from `since_ms` until `ends_ms`."""
-
-    gang: str
-    gpus: tuple[int, ...]
-    since_ms: int
-    ends_ms: int
+# A pool may be asked some seconds after the plan that started other gangs: both count as one moment.
+ACTING_MS = 10_000
+SPARE = ""  # for whom spares are kept: gangs in repair
+Variant = tuple[int, ...]
 
 
 @dataclass(slots=True)
 class Claim:
-    """The gang a spot is kept for, from `at_ms` to `until_ms`."""
+    """Rows are kept for the gang, which is expected to start on them at `at_ms`."""
 
     gang: str
     at_ms: int
-    until_ms: int
-
-
-@dataclass(slots=True, eq=False)
-class Spot:
-    """One node during a pass. `soon` are GPUs that come free at `soon_ms`: booting or just released."""
-
-    node: NodeState
-    keys: tuple[Key, ...]
-    order: Order
-    free: list[int]
-    soon: list[int] = field(default_factory=list)
-    soon_ms: int = 0
-    holds: list[Hold] = field(default_factory=list)
-    claim: Claim | None = None
-    grown: bool = False  # asked of its pool in this pass: it has no name yet
-
-    @property
-    def count(self) -> int:
-        return self.node.gpu.count
-
-    @property
-    def whole(self) -> bool:
-        return len(self.free) == self.node.gpu.count
-
-    @property
-    def whole_soon(self) -> bool:
-        """Whole once what is on its way has come."""
-        return bool(self.soon) and len(self.free) + len(self.soon) == self.node.gpu.count
-
-    @property
-    def down(self) -> bool:
-        """Drained or unhealthy: nothing says that it will ever take work again."""
-        return not self.node.usable and self.node.usable_ms == 0 and not self.grown
 
 
 class Board:
-    """A snapshot that one pass writes its decisions on, so that no gang is offered what another got."""
+    """A snapshot that one pass writes its decisions on, so that no gang is offered what another got.
+
+    `ready` is when a row is whole by what is known of its leases and its boot (DOWN_MS: never); `open`
+    says that it is whole, in service and unclaimed now. `claim` is the index of the row's claim or -1.
+    Whole rows that were taken are written into the columns when somebody next looks at one. `log` tells
+    what is derived from the columns which rows changed: row for a lease, ~row for a claim.
+    """
 
     def __init__(self, snapshot: Snapshot, policy: Policy, now_ms: int) -> None:
         self.snapshot, self.policy, self.now_ms = snapshot, policy, now_ms
-        self.pools = {pool.name: pool for pool in snapshot.pools}
-        self.room = {pool.name: max(0, pool.most - pool.nodes) for pool in snapshot.pools}
-        self.grown: list[Spot] = []
-        self.claimed = False  # whether any spot is kept for a gang
-        self.changes = 0  # grows with every decision, so that what was found before one is known as old
-        self.names = {r.gang: (r.name, r.slot) for r in snapshot.running}
-        self.names |= {p.gang: (p.name, p.slot) for p in snapshot.pending}
-        self.spots = sorted((_spot(n, now_ms) for n in snapshot.nodes if not n.gone), key=lambda s: s.order)
-        self.by_name = {spot.node.name: spot for spot in self.spots}
-        self._paths: dict[str, tuple[str, ...]] = {}
-        self._matching: dict[tuple[object, ...], list[Spot]] = {}
-        self.kinds = tuple(sorted({spot.node.emulated for spot in self.spots}))  # real nodes first
-        self._types = {n.gpu.type for n in snapshot.nodes} | {p.gpu.type for p in snapshot.pools}
-        self._rdma = {pool.name for pool in snapshot.pools if pool.rdma}
-        self._hold_running()
+        state = snapshot.fleet
+        self.map, self.state = state.map, state
+        self.in_service = state.base == 0
+        self.virtual = self.map.virtual.copy()
+        self._free = state.free.copy()
+        self._whole = self.in_service & (self._free == self.map.count)
+        self._open = self._whole.copy()
+        self.coming_ms = self._coming()
+        self._ready = np.maximum(np.maximum(state.busy_until, self.coming_ms), now_ms)
+        self._taken = np.zeros(self.map.size, np.bool_)  # whole, by this pass
+        self._unwritten: list[tuple[list[int], int]] = []
+        self.claim = np.full(self.map.size, -1, np.int64)
+        self.claim_until = np.zeros(self.map.size, np.int64)
+        self.claims: list[Claim] = []
+        self.horizon_ms = 0  # the latest known instant of any claim
+        self.log: list[int] = []
+        self.usage = Usage(snapshot, fair=policy.fair)
+        emulated = bool(self.map.emulated.any())
+        self.kinds = (False, True) if emulated and not self.map.emulated.all() else (emulated,)  # real nodes first
+        self._leaf_whole: Ints | None = None
+        self._counters: dict[tuple[int, bool, Variant, int], tuple[Counter, Bools]] = {}
+        self._parts: dict[tuple[int, bool, Variant], tuple[Parts, Bools]] = {}
+        self._demands: dict[int, Demand] = {}
+        self.useless = Useless(snapshot)
+        self._until: dict[int, Ints] = {}
+        self._set_spares_aside()
 
-    def demand(self, gang: PendingGang) -> Demand:
-        return demand_of(gang, self._types, self._rdma)
+    @cached_property
+    def least_priority(self) -> int:
+        """The lowest priority of any running gang."""
+        return min((run.priority for run in self.snapshot.running), default=1 << 31)
 
-    def matching(self, demand: Demand, need: Need) -> list[Spot]:
-        """Spots of any condition that could ever meet the need, in topology order, grown ones last."""
-        gang = demand.gang
-        key = (need.ask, gang.zone, gang.pool, gang.exclude, gang.rdma)
-        found = self._matching.get(key)
+    def _coming(self) -> Ints:
+        """When each row is in service: 0 now, DOWN_MS never, an instant when it boots or could be asked for."""
+        coming = self.state.base.copy()
+        if self.policy.capacity and self.virtual.any():
+            boot_ms = np.asarray([pool.boot_ms for pool in self.map.pools], np.int64)
+            coming[self.virtual] = self.now_ms + ACTING_MS + boot_ms[self.map.pool[self.virtual]]
+        return coming
+
+    def _set_spares_aside(self) -> None:
+        for pool in self.map.pools:
+            if pool.spares:
+                rows = np.flatnonzero(self.open & (self.map.pool == self.map.pool_index[pool.name]))
+                if len(rows):
+                    self._claim_rows(rows[-pool.spares:], SPARE, UNKNOWN_MS, UNKNOWN_MS)
+
+    def demand(self, gang: PendingGang, kind: int | None = None) -> Demand:
+        """What the gang asks for; `kind` is its number in the queue, when known."""
+        found = None if kind is None else self._demands.get(kind)
         if found is None:
-            found = [s for s in self.spots if need.met_by(s.node) and demand.eligible(s.node)]
-            self._matching[key] = found
-        if not self.grown:
+            found = demand_of(self.map, gang)
+            if kind is not None:
+                self._demands[kind] = found
+        return found
+
+    @cached_property
+    def may_grow(self) -> bool:
+        """Whether any node boots or could be asked for."""
+        return bool((~self.in_service & (self.coming_ms < UNKNOWN_MS)).any())
+
+    # What is open to whom.
+
+    def variant(self, gang: PendingGang) -> Variant:
+        """The claims whose rows the gang may use: its own, and those it surely leaves in time."""
+        if not self.claims:
+            return ()
+        ends_ms = self.now_ms + gang.bound_ms
+        if ends_ms > self.horizon_ms and not gang.held:
+            return ()
+        return tuple(index for index, claim in enumerate(self.claims)
+                     if (claim.at_ms < UNKNOWN_MS and ends_ms <= claim.at_ms) or (gang.held and claim.gang == SPARE))
+
+    def allowed(self, variant: Variant) -> Bools:
+        """The rows that are unclaimed or claimed by one of the variant's claims."""
+        allowed: Bools = self.claim < 0
+        for index in variant:
+            allowed |= self.claim == index
+        return allowed
+
+    def counter(self, mask: Bools, emulated: bool, variant: Variant, block: int = 0) -> Counter:
+        """Whole open rows of the mask, counted by subtree. Equal masks of one map are one object."""
+        key = (id(mask), emulated, variant, block)
+        known = self._counters.get(key)
+        if known is None:
+            rows = self.of_kind(mask, emulated) & (self.whole & self.allowed(variant) if variant else self.open)
+            made = Counter(self.map, rows, block, len(self.log))
+            self._counters[key] = made, mask  # the mask is kept, so that no other gets its id
+            return made
+        if known[0].cursor < len(self.log):
+            known[0].sync(self.log, lambda row: int(self.claim[row]) in variant)
+        return known[0]
+
+    def parts(self, mask: Bools, emulated: bool, variant: Variant) -> Parts:
+        """The rows of the mask with free GPUs that are open, by how well they suit parts."""
+        key = (id(mask), emulated, variant)
+        known = self._parts.get(key)
+        if known is None:
+            rows = self.of_kind(mask, emulated) & self.in_service & (self.free > 0) & self.allowed(variant)
+            found = Parts(self.map, rows, self.free, self.leaf_whole, len(self.log))
+            self._parts[key] = found, mask
             return found
-        return found + [s for s in self.grown if need.met_by(s.node) and demand.eligible(s.node)]
+        found = known[0]
+        if found.cursor < len(self.log):
+            found.sync(self.log, self.allowed(variant), self.free)
+        return found
 
-    def open_to(self, spot: Spot, gang: PendingGang) -> bool:
-        """Whether the gang may take GPUs of the spot now: unclaimed, its own, or left again in time."""
-        claim = spot.claim
-        if claim is None or claim.gang == gang.gang:
-            return True
-        return (gang.limit_ms is not None and claim.at_ms != UNKNOWN_MS
-                and self.now_ms + gang.limit_ms <= claim.at_ms)
+    def of_kind(self, mask: Bools, emulated: bool) -> Bools:
+        """The real or the emulated rows of a mask."""
+        if len(self.kinds) == 1:
+            return mask
+        return mask & self.map.emulated if emulated else mask & ~self.map.emulated
 
-    def potential(self, demand: Demand) -> list[Spot]:
-        """The nodes that pools could still add for the gang, soonest first, then cheapest, then by name."""
-        gang = demand.gang
-        pools = [p for p in self.snapshot.pools if self.room[p.name] > 0 and gang.pool in (None, p.name)
-                 and gang.zone in (None, p.zone)]
-        asks = {need.ask for choice in demand.choices for need in choice.needs}
-        return [spot for pool in sorted(pools, key=lambda p: (p.boot_ms, node_price(p), p.name))
-                if any(a.type == pool.gpu.type and a.count <= pool.gpu.count for a in asks)
-                for spot in self._potential(pool, gang.nodes) if demand.eligible(spot.node)]
+    @property
+    def leaf_whole(self) -> Ints:
+        """For each row, how many rows of its leaf were whole and in service when the pass began."""
+        if self._leaf_whole is None:
+            whole = self.in_service & (self.state.free == self.map.count)
+            ids = self.map.ids[LEAF]
+            self._leaf_whole = np.bincount(ids[whole], minlength=len(self.map.keys[LEAF]))[ids]
+        return self._leaf_whole
 
-    def _potential(self, pool: PoolState, most: int) -> list[Spot]:
-        if pool.name not in self._paths:
-            self._paths[pool.name] = growth_path(pool, self.snapshot.nodes)
-        first = sum(spot.node.pool == pool.name for spot in self.grown) + 1
-        ready_ms = self.now_ms + pool.boot_ms
-        spots = []
-        for index in range(first, first + min(most, self.room[pool.name])):
-            node = NodeState(name=f"{pool.name}+{index}", pool=pool.name, gpu=pool.gpu, zone=pool.zone,
-                             fabric=pool.fabric, path=self._paths[pool.name], usable=False,
-                             usable_ms=ready_ms, emulated=pool.emulated)
-            spots.append(Spot(node, subtree_keys(node), topology_order(node), [],
-                              soon=list(range(pool.gpu.count)), soon_ms=ready_ms, grown=True))
-        return spots
+    # Leases.
 
-    def grow(self, spot: Spot) -> None:
-        """Ask its pool for a potential spot; from now on it is on its way."""
-        self.changes += 1
-        self.room[spot.node.pool] -= 1
-        self.grown.append(spot)
+    def until(self, row: int) -> Ints:
+        """When each GPU of the row comes free, this pass' own leases included. Never write into it."""
+        found = self._until.get(row)
+        return self.state.until[row] if found is None else found
 
-    def keep(self, spots: Iterable[Spot], gang: PendingGang, at_ms: int) -> None:
-        """Let nobody else take the spots, as the gang is expected to start on them at `at_ms`.
+    def touched(self) -> Iterable[tuple[int, Ints]]:
+        """The rows whose parts this pass has leased, with `until`."""
+        return self._until.items()
 
-        On a spot that another gang claimed it comes after that one, so whoever is next waits for both.
-        """
-        self.changes += 1
-        self.claimed = True
-        until_ms = _until_ms(gang, at_ms)
-        for spot in spots:
-            if spot.claim is None:
-                spot.claim = Claim(gang.gang, at_ms, until_ms)
-            else:
-                spot.claim.until_ms = max(spot.claim.until_ms, until_ms)
+    def take_whole(self, rows: list[int], gang: PendingGang) -> None:
+        """Lease whole rows to the gang."""
+        self._unwritten.append((rows, self._ends_ms(gang, self.now_ms)))
+        self.log += rows
+        if self.usage.counting:
+            self.usage.add(gang.tenant, [(self.map.values[row].gpu.type, int(self.map.count[row])) for row in rows])
 
-    def keep_part(self, spot: Spot, count: int, gang: PendingGang, at_ms: int) -> None:
-        """Count on `count` GPUs of a node on its way for the gang; others may count on the rest."""
-        self.changes += 1
-        gpus = (*spot.soon, *spot.free)[:count]
-        spot.soon = [g for g in spot.soon if g not in gpus]
-        spot.free = [g for g in spot.free if g not in gpus]
-        spot.holds.append(Hold(gang.gang, gpus, at_ms, _until_ms(gang, at_ms)))
+    def _write(self) -> None:
+        taken, self._unwritten = self._unwritten, []
+        rows = np.fromiter((row for mine, _ in taken for row in mine), np.int64)
+        self._free[rows] = 0
+        self._taken[rows] = True
+        self._whole[rows] = self._open[rows] = False
+        self._ready[rows] = np.repeat([ends_ms for _, ends_ms in taken], [len(mine) for mine, _ in taken])
 
-    def take(self, choices: Iterable[NodeChoice], gang: PendingGang) -> None:
-        """Lease the chosen GPUs to the gang."""
-        self.changes += 1
-        ends_ms = _until_ms(gang, self.now_ms)
-        for choice in choices:
-            spot = self.by_name[choice.node]
-            spot.free = [g for g in spot.free if g not in choice.gpus]
-            spot.holds = [h for h in spot.holds if h.gang != gang.gang]
-            spot.holds.append(Hold(gang.gang, choice.gpus, self.now_ms, ends_ms))
+    @property
+    def free(self) -> Ints:
+        """How many GPUs of each row nobody leases."""
+        if self._unwritten:
+            self._write()
+        return self._free
 
-    def release(self, gang: PendingGang, names: Iterable[str]) -> None:
-        """Give back what the gang held on those nodes; it is free in the next pass, not in this one."""
-        self.changes += 1
-        wanted = frozenset(names)
+    @property
+    def whole(self) -> Bools:
+        """Which rows are in service with nothing leased."""
+        if self._unwritten:
+            self._write()
+        whole: Bools = self._whole
+        return whole
+
+    @property
+    def open(self) -> Bools:
+        """Which rows are whole and unclaimed."""
+        if self._unwritten:
+            self._write()
+        rows: Bools = self._open
+        return rows
+
+    @property
+    def ready(self) -> Ints:
+        """When each row is whole, claimed or not."""
+        if self._unwritten:
+            self._write()
+        return self._ready
+
+    @property
+    def taken(self) -> Bools:
+        """Which rows this pass has leased whole."""
+        if self._unwritten:
+            self._write()
+        return self._taken
+
+    def take_part(self, row: int, gpus: Sequence[int], gang: PendingGang) -> None:
+        """Lease some GPUs of a row to the gang."""
+        self._hold_part(row, gpus, self._ends_ms(gang, self.now_ms))
+        self.usage.add(gang.tenant, ((self.map.values[row].gpu.type, len(gpus)),))
+
+    def retake(self, gang: PendingGang, rows: list[int]) -> None:
+        """The gang starts on rows of which it holds all it needs, or takes them whole."""
+        self.usage.add(gang.tenant, self.usage.gpus_of(gang.held), -1)
+        held = {self.map.row[held.node]: held.gpus for held in gang.held if held.node in self.map.row}
+        if gang.nodes == 1 and rows[0] in held:
+            row, ends_ms = rows[0], self._ends_ms(gang, self.now_ms)
+            self._lease(row, held[row], ends_ms)
+            self.usage.add(gang.tenant, ((self.map.values[row].gpu.type, len(held[row])),))
+        else:
+            self.take_whole(rows, gang)
+
+    def give_back(self, gang: PendingGang, nodes: Iterable[str]) -> None:
+        """The gang's leases on those nodes end: they are free in the next pass, not in this one."""
+        wanted = frozenset(nodes)
         for held in gang.held:
-            spot = self.by_name.get(held.node)
-            if held.node not in wanted or spot is None:
-                continue
-            spot.holds = [h for h in spot.holds if h.gang != gang.gang]
-            if spot.node.usable:
-                spot.soon, spot.soon_ms = sorted({*spot.soon, *held.gpus}), self.now_ms
+            if held.node in wanted and held.node in self.map.row:
+                self._lease(self.map.row[held.node], held.gpus, self.now_ms)
 
-    def _hold_running(self) -> None:
-        for run in self.snapshot.running:
-            ends_ms = UNKNOWN_MS if run.ends_by_ms is None else max(run.ends_by_ms, self.now_ms)
-            for held in run.holds:
-                if held.node in self.by_name:
-                    self.by_name[held.node].holds.append(Hold(run.gang, held.gpus, run.since_ms, ends_ms))
-        for gang in self.snapshot.pending:
-            for held in gang.held:
-                if held.node in self.by_name:
-                    self.by_name[held.node].holds.append(
-                        Hold(gang.gang, held.gpus, gang.submitted_ms, UNKNOWN_MS))
+    def _lease(self, row: int, gpus: Sequence[int], until_ms: int) -> None:
+        until = self._until.setdefault(row, self.state.until[row].copy())
+        until[list(gpus)] = max(1, until_ms)
+        self.ready[row] = max(int(until.max()), int(self.coming_ms[row]), self.now_ms)
+
+    def count_on(self, row: int, count: int, gang: PendingGang, at_ms: int) -> None:
+        """Keep GPUs of a row on its way for the gang: as good as leased from its start on."""
+        gpus = self.free_gpus(row)[:count]
+        self._hold_part(row, gpus, self._ends_ms(gang, at_ms))
+
+    def _hold_part(self, row: int, gpus: Sequence[int], until_ms: int) -> None:
+        self._lease(row, gpus, until_ms)
+        self.free[row] -= len(gpus)
+        self.whole[row] = self.open[row] = False
+        self.log.append(row)
+
+    def free_gpus(self, row: int) -> tuple[int, ...]:
+        return tuple(int(gpu) for gpu in np.flatnonzero(self.until(row) == 0))
+
+    def _ends_ms(self, gang: PendingGang, start_ms: int) -> int:
+        return min(start_ms + gang.bound_ms, UNKNOWN_MS)
+
+    # Claims.
+
+    def keep(self, rows: Ints, gang: PendingGang, at_ms: int) -> None:
+        """Let nobody else take the rows from `at_ms` on. On a row that is claimed it comes after that claim."""
+        self._claim_rows(rows, gang.gang, at_ms, self._ends_ms(gang, at_ms))
+
+    def _claim_rows(self, rows: Ints, gang: str, at_ms: int, until_ms: int) -> None:
+        new = rows[self.claim[rows] < 0]
+        self.claim[new] = len(self.claims)
+        self.claim_until[rows] = np.maximum(self.claim_until[rows], until_ms)
+        self.open[rows] = False
+        self.claims.append(Claim(gang, at_ms))
+        if at_ms < UNKNOWN_MS:
+            self.horizon_ms = max(self.horizon_ms, at_ms)
+        self.log += [~row for row in new.tolist()]
+
+    def ask(self, rows: Ints) -> None:
+        """Their pools are asked for the virtual rows: from now on they boot."""
+        boot_ms = np.asarray([pool.boot_ms for pool in self.map.pools], np.int64)
+        self.virtual[rows] = False
+        self.coming_ms[rows] = self.now_ms + boot_ms[self.map.pool[rows]]
+        self.ready[rows] = np.maximum(self.coming_ms[rows], self.now_ms)
+
+    def available(self) -> Ints:
+        """When each row is whole for a gang that has claimed nothing (DOWN_MS: never)."""
+        return np.where(self.claim < 0, self.ready, np.maximum(self.ready, self.claim_until))
+
+    def coming(self, rows: Ints) -> Bools:
+        """Which rows are not in service yet: they boot, or could be asked for."""
+        coming: Bools = ~self.in_service[rows]
+        return coming
+
+    # Members.
+
+    def members(self, demand: Demand, asks: Sequence[GpuAsk],
+                by_ask: dict[GpuAsk, list[int]]) -> tuple[NodeChoice, ...]:
+        """The members in node-rank order: roles in order, row order inside a role. Whole rows only."""
+        left = {ask: sorted(rows) for ask, rows in by_ask.items()}
+        made: list[NodeChoice] = []
+        for role, ask in zip(demand.roles, asks, strict=True):
+            mine, left[ask] = left[ask][:role.size], left[ask][role.size:]
+            made += self.role_members(mine, ask, role.name)
+        return tuple(made)
+
+    def role_members(self, rows: list[int], ask: GpuAsk, role: str) -> list[NodeChoice]:
+        """The whole rows as members of one role."""
+        names, gpus = self.map.names, self.map.all_gpus
+        return [NodeChoice(names[row], gpus[row], ask, role) for row in rows]
 
 
-def node_price(pool: PoolState) -> int:
-    """Nano-units an hour for one whole node."""
-    return pool.price_nano_per_gpu_hour * pool.gpu.count
-
-
-def counts_by_subtree(candidates: list[list[Spot]], level: Level) -> dict[Key, list[int]]:
-    """How many spots of each list every subtree of the level has."""
-    counts: dict[Key, list[int]] = {}
-    for index, spots in enumerate(candidates):
-        for spot in spots:
-            row = counts.get(spot.keys[level])
-            if row is None:
-                row = counts[spot.keys[level]] = [0] * len(candidates)
-            row[index] += 1
-    return counts
-
-
-def assign_roles(demand: Demand, choice: Choice, chosen: dict[Need, list[Spot]]) -> tuple[NodeChoice, ...]:
-    """The members in node-rank order: roles in order, topology order inside a role. Whole nodes only."""
-    left = {need.ask: sorted(spots, key=lambda s: s.order) for need, spots in chosen.items()}
-    members = []
-    for role, ask in zip(demand.gang.roles, choice.asks, strict=True):
-        mine, left[ask] = left[ask][:role.size], left[ask][role.size:]
-        members += [NodeChoice(node=s.node.name, gpus=tuple(range(s.count)), ask=ask, role=role.name)
-                    for s in mine]
-    return tuple(members)
-
-
-def _until_ms(gang: PendingGang, start_ms: int) -> int:
-    """When a gang that starts at `start_ms` gives its nodes back; UNKNOWN_MS without a limit."""
-    if gang.limit_ms is None or start_ms == UNKNOWN_MS:
-        return UNKNOWN_MS
-    return start_ms + gang.limit_ms
-
-
-def _spot(node: NodeState, now_ms: int) -> Spot:
-    free = sorted(node.free_gpus) if node.usable else []
-    spot = Spot(node, subtree_keys(node), topology_order(node), free)
-    if not node.usable and node.usable_ms > 0:
-        spot.soon, spot.soon_ms = list(range(node.gpu.count)), max(node.usable_ms, now_ms)
-    return spot
+def is_down(board: Board, rows: Ints) -> Bools:
+    """Which rows nothing says anything of: drained, unhealthy."""
+    down: Bools = board.coming_ms[rows] >= DOWN_MS
+    return down

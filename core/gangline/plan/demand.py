@@ -2,95 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import islice, product
 
 from gangline.model.gpu import GpuAsk
-from gangline.plan.snapshot import NodeState, PendingGang
-from gangline.plan.topology import Level
+from gangline.plan.fleet import Bools, FleetMap, Wanted
+from gangline.plan.snapshot import PendingGang, RoleNeed
 
 # Ranked alternatives multiply over roles; the first ones are tried, so that a spec cannot stall a pass.
 MAX_CHOICES = 256
-_WITHIN = {"leaf": Level.LEAF, "spine": Level.SPINE, "fabric": Level.FABRIC}
+_KEPT = 4096
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Need:
-    """`size` nodes of `ask`. `upto` counts the nodes of all needs of this type that ask no less:
-    so many must match this ask, else the needs cannot be met together."""
+    """`size` nodes of `ask`. `upto` counts the nodes of all needs of this type that ask no less: so many
+    must match this ask, else the needs cannot be met together. `last` says no smaller ask of the type follows.
+    `mask` tells the rows that could ever meet it, `parts` those that could give any part of such a node."""
 
     ask: GpuAsk
     size: int
     upto: int
+    last: bool
+    mask: Bools
+    parts: Bools
 
-    def met_by(self, node: NodeState) -> bool:
-        return node.gpu.type == self.ask.type and node.gpu.count >= self.ask.count
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Choice:
     """One alternative for every role, and the needs that follow: types by name, bigger asks first."""
 
+    rank: int
     asks: tuple[GpuAsk, ...]
     needs: tuple[Need, ...]
-
-    def enough(self, counts: Sequence[int]) -> bool:
-        """Whether so many nodes matching each need can meet all of them together."""
-        return all(count >= need.upto for count, need in zip(counts, self.needs, strict=True))
-
-    def distinct(self, counts: Sequence[int]) -> int:
-        """How many different nodes the counts stand for: those of a bigger ask match the smaller too."""
-        last = {need.ask.type: count for count, need in zip(counts, self.needs, strict=True)}
-        return sum(last.values())
+    gpus: tuple[tuple[str, int], ...]  # at least so many GPUs of each type
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Demand:
-    """A gang with its choices in rank order and the widest subtree it may span."""
+    """What gangs of one signature ask for: choices in rank order and the widest level they may span.
 
-    gang: PendingGang
+    No choices when a role finds no type of its own in the fleet.
+    """
+
+    roles: tuple[RoleNeed, ...]
     choices: tuple[Choice, ...]
-    widest: Level
-    eligible: Callable[[NodeState], bool]
-
-    @property
-    def single(self) -> bool:
-        """Only a gang of one node may take part of a node."""
-        return self.gang.nodes == 1
+    widest: int
+    single: bool  # only a gang of one node may take part of a node
+    block: int  # nodes come in blocks of so many of one NVLink domain; 0 for no matter
 
 
-def demand_of(gang: PendingGang, types: Iterable[str], rdma_pools: Iterable[str]) -> Demand:
-    """The demand of `gang` in a fleet of those GPU types; no choices when a role finds no type of its own."""
-    known = frozenset(types)
-    asks = [[ask for ask in dict.fromkeys(role.asks) if ask.type in known] for role in gang.roles]
-    choices = tuple(_choice(gang, combo) for combo in islice(product(*asks), MAX_CHOICES))
-    return Demand(gang, choices, widest_level(gang), _eligible(gang, frozenset(rdma_pools)))
+def demand_of(fleet_map: FleetMap, gang: PendingGang) -> Demand:
+    """The demand of the gang in that fleet; kept with the map."""
+    found = fleet_map.demands.get(gang.signature)
+    if found is None:
+        if len(fleet_map.demands) >= _KEPT:
+            fleet_map.demands.clear()
+        found = fleet_map.demands[gang.signature] = _demand(fleet_map, gang)
+    return found
 
 
-def widest_level(gang: PendingGang) -> Level:
-    """The widest subtree the gang may span: rdma keeps it on one fabric."""
-    within = _WITHIN[gang.within] if gang.within else Level.ANY
-    return min(within, Level.FABRIC) if gang.rdma else within
+def _demand(fleet_map: FleetMap, gang: PendingGang) -> Demand:
+    asks = [[ask for ask in dict.fromkeys(role.asks) if ask.type in fleet_map.types] for role in gang.roles]
+    choices = tuple(_choice(fleet_map, gang, rank, combo)
+                    for rank, combo in enumerate(islice(product(*asks), MAX_CHOICES)))
+    return Demand(gang.roles, choices, fleet_map.levels.within(gang.within, rdma=gang.rdma), gang.nodes == 1,
+                  gang.domain_size or 0)
 
 
-def _choice(gang: PendingGang, asks: tuple[GpuAsk, ...]) -> Choice:
+def _choice(fleet_map: FleetMap, gang: PendingGang, rank: int, asks: Sequence[GpuAsk]) -> Choice:
     sizes: dict[GpuAsk, int] = {}
+    gpus: dict[str, int] = {}
     for role, ask in zip(gang.roles, asks, strict=True):
         sizes[ask] = sizes.get(ask, 0) + role.size
+        gpus[ask.type] = gpus.get(ask.type, 0) + role.size * ask.count
+    ordered = sorted(sizes, key=lambda ask: (ask.type, -ask.count))
     needs = []
     upto: dict[str, int] = {}
-    for ask in sorted(sizes, key=lambda a: (a.type, -a.count)):
+    for index, ask in enumerate(ordered):
         upto[ask.type] = upto.get(ask.type, 0) + sizes[ask]
-        needs.append(Need(ask, sizes[ask], upto[ask.type]))
-    return Choice(asks, tuple(needs))
-
-
-def _eligible(gang: PendingGang, rdma_pools: frozenset[str]) -> Callable[[NodeState], bool]:
-    def eligible(node: NodeState) -> bool:
-        return (not node.gone
-                and (gang.zone is None or node.zone == gang.zone)
-                and (gang.pool is None or node.pool == gang.pool)
-                and node.name not in gang.exclude
-                and (not gang.rdma or (node.fabric is not None and node.pool in rdma_pools)))
-    return eligible
+        wanted = Wanted(ask, gang.rdma, gang.zone, gang.pool, gang.exclude, gang.domain_size is not None)
+        last = index + 1 == len(ordered) or ordered[index + 1].type != ask.type
+        needs.append(Need(ask, sizes[ask], upto[ask.type], last, fleet_map.mask(wanted),
+                          fleet_map.mask(replace(wanted, ask=GpuAsk(ask.type, 1)))))
+    return Choice(rank, tuple(asks), tuple(needs), tuple(sorted(gpus.items())))

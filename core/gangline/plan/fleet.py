@@ -8,13 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gangline.model.gpu import GpuAsk
-from gangline.plan.snapshot import UNKNOWN_MS, Held, NodeState, PendingGang, PoolState, RunningGang
+from gangline.plan.snapshot import (
+    UNKNOWN_MS,
+    Held,
+    NodeState,
+    PendingGang,
+    PoolState,
+    RunningGang,
+    Signature,
+)
 from gangline.plan.topology import (
+    DOMAIN,
+    LEAF,
     Key,
     Levels,
     Network,
@@ -24,6 +35,10 @@ from gangline.plan.topology import (
     subtree_keys,
     subtree_name,
 )
+
+if TYPE_CHECKING:
+    from gangline.plan.demand import Demand
+    from gangline.plan.never import Misfit
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -48,7 +63,8 @@ class FleetMap:
 
     Rows are sorted by (emulated, zone, fabric, switch path, NVLink domain, name). `ids[level]` numbers
     the subtrees of a level by row, so a smaller id is an earlier run; `starts[level]` has one more entry
-    than there are subtrees. Rows of nodes that a pool could add are `virtual`, named "pool+1" and so on.
+    than there are subtrees. `bottom` is the smallest subtree of each row: of `first_level`. Rows of nodes
+    that a pool could add are `virtual`, named "pool+1" and so on.
     """
 
     def __init__(self, nodes: Iterable[NodeState], pools: Iterable[PoolState]) -> None:
@@ -69,6 +85,8 @@ class FleetMap:
         self._describe()
         self._nest([subtree_keys(node, self.levels, depths[network_of(node)]) for node in self.values])
         self._masks: dict[Wanted, Bools] = {}
+        self.demands: dict[Signature, Demand] = {}  # kept by `demand.demand_of`
+        self.misfits: dict[Signature, Misfit | None] = {}  # kept by `never.misfit`
 
     def _describe(self) -> None:
         nodes, n = self.values, self.size
@@ -77,6 +95,9 @@ class FleetMap:
         self.type = np.fromiter((self.types[node.gpu.type] for node in nodes), np.int64, n)
         self.count = np.fromiter((node.gpu.count for node in nodes), np.int64, n)
         self.widest = int(self.count.max(initial=1))
+        ranges = {int(count): tuple(range(int(count))) for count in np.unique(self.count)}
+        self.all_gpus = [ranges[node.gpu.count] for node in nodes]
+        self.mixed = len(np.unique(self.count)) > 1
         pool_index = {pool.name: index for index, pool in enumerate(self.pools)}
         self.pool_index = pool_index
         self.pool = np.fromiter((pool_index.get(node.pool, -1) for node in nodes), np.int64, n)
@@ -99,6 +120,32 @@ class FleetMap:
             starts = np.flatnonzero(first)
             self.starts.append(np.append(starts, self.size))
             self.keys.append([mine[row] for row in starts])
+        # Without NVLink domains the domain level says the same as the leaf level.
+        self.first_level = DOMAIN if bool(self.knows_domain.any()) else LEAF
+        self.bottom: list[int] = self.ids[self.first_level].tolist()
+        self._starts: list[list[int]] = [starts.tolist() for starts in self.starts]
+        self._chains: dict[int, list[tuple[int, int]]] = {}
+
+    def network_of(self, rows: Sequence[int]) -> tuple[str, str | None]:
+        """The zone of the rows, "" if they span several, and their fabric, None if they span several or have none."""
+        first, last = self.values[min(rows)], self.values[max(rows)]
+        zone = first.zone if first.zone == last.zone else ""
+        return zone, first.fabric if zone and first.fabric == last.fabric else None
+
+    def chain(self, subtree: int) -> list[tuple[int, int]]:
+        """(level, subtree) of a smallest subtree and all those around it."""
+        found = self._chains.get(subtree)
+        if found is None:
+            row = self._starts[self.first_level][subtree]
+            found = [(level, int(self.ids[level][row])) for level in range(self.levels.count)]
+            self._chains[subtree] = found
+        return found
+
+    def children(self, level: int, subtree: int) -> tuple[int, int]:
+        """The subtrees of the next smaller level inside one: from, to."""
+        first, last = self._starts[level][subtree], self._starts[level][subtree + 1]
+        inner = self.ids[level - 1]
+        return int(inner[first]), int(inner[last - 1]) + 1
 
     def name_of(self, level: int, subtree: int) -> str:
         """How a person calls a subtree."""
@@ -110,11 +157,14 @@ class FleetMap:
         if found is None:
             if len(self._masks) >= _MASKS:
                 self._masks.clear()
-            found = self._masks[wanted] = self._mask(wanted)
+            found = self._mask(wanted)
+            # Equal masks are one object, so that what is counted by them is counted once.
+            found = self._masks[wanted] = next((mask for mask in self._masks.values() if np.array_equal(mask, found)),
+                                               found)
         return found
 
     def _mask(self, wanted: Wanted) -> Bools:
-        mask = (self.type == self.types.get(wanted.ask.type, -1)) & (self.count >= wanted.ask.count)
+        mask: Bools = (self.type == self.types.get(wanted.ask.type, -1)) & (self.count >= wanted.ask.count)
         if wanted.pool is not None:
             mask &= self.pool == self.pool_index.get(wanted.pool, -2)
         if wanted.zone is not None:

@@ -1,123 +1,206 @@
-"""Where and when a blocked gang could start earliest, from limits and boot times."""
+"""Where and when a blocked gang could start earliest, from limits, boot times and what pools could add."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
 
-from gangline.plan.board import UNKNOWN_MS, Board, Spot
-from gangline.plan.demand import Choice, Demand
-from gangline.plan.topology import Key, Level, subtree_name
+import numpy as np
+
+from gangline.plan.board import Board
+from gangline.plan.demand import Choice, Demand, Need
+from gangline.plan.fleet import DOWN_MS, Ints
+from gangline.plan.snapshot import UNKNOWN_MS, PendingGang
+
+_FEW_SUBTREES = 64
+_Rank = tuple[int, int, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The nodes with which a gang could start earliest, of those that serve it in that subtree.
+    """The rows with which a gang could start earliest, at `start_ms` (UNKNOWN_MS when nothing says when).
 
-    `spots` may hold nodes that no pool was asked for yet: a pool is asked once the others are free, at
-    `free_ms`, and boots them until `at_ms`. Both are UNKNOWN_MS when a holder has no limit.
+    A `moving` set waits for nothing but rows that boot or could be asked for.
     """
 
-    spots: tuple[Spot, ...]
-    at_ms: int
-    free_ms: int
-    where: str
-    serving: tuple[Spot, ...]  # every node of the subtree that would do, out of service or not
+    choice: Choice
+    rows: Ints
+    start_ms: int
+    level: int
+    subtree: int
+    moving: bool
 
 
-def forecast(board: Board, demand: Demand) -> Forecast | None:
-    """The earliest start of the gang; None when even every gang's end would not bring it enough nodes."""
-    potential = board.potential(demand) if board.policy.capacity else []
-    options = (_parts if demand.single else _wholes)(board, demand, potential)
-    best = min(options, key=lambda option: option[0], default=None)
-    if best is None:
+def forecast(board: Board, gang: PendingGang, demand: Demand, choices: Sequence[Choice]) -> Forecast | None:
+    """The earliest start of the gang; None when even every gang's end would not bring it enough nodes.
+
+    A promise holds: its subtree is kept unless another is earlier by more than the policy's margin.
+    """
+    available = board.available()
+    best = _best(board, demand, choices, available, None)
+    if best is None or gang.promise is None or demand.single:
+        return best
+    row = board.map.row.get(gang.promise.node)
+    if row is None:
+        return best
+    home = int(board.map.ids[demand.widest][row])
+    promised = best if best.subtree == home else _best(board, demand, choices, available, home)
+    return best if promised is None or _much_earlier(board, gang, best, promised) else promised
+
+
+def _much_earlier(board: Board, gang: PendingGang, best: Forecast, promised: Forecast) -> bool:
+    assert gang.promise is not None
+    if promised.start_ms >= UNKNOWN_MS:
+        return best.start_ms < UNKNOWN_MS
+    left_ms = max(0, gang.promise.at_ms - board.now_ms)
+    policy = board.policy
+    return promised.start_ms - best.start_ms > max(policy.sticky_ms, int(policy.sticky_share * left_ms))
+
+
+def _best(board: Board, demand: Demand, choices: Sequence[Choice], available: Ints,
+          home: int | None) -> Forecast | None:
+    options = (_parts if demand.single else _wholes)(board, demand, choices, available, home)
+    found = min(options, key=lambda option: option[0], default=None)
+    if found is None:
         return None
-    (at_ms, *_), free_ms, choice, spots, key = best
-    level = Level.ANY if demand.single else demand.widest
-    return Forecast(tuple(spots), at_ms, free_ms, subtree_name(level, key),
-                    _serving(board, demand, choice, level, key))
+    rank, choice, rows, ready = found
+    level = board.map.levels.any if demand.single else demand.widest
+    start_ms = int(ready.max())
+    coming = board.coming(rows)
+    moving = bool(coming.any()) and start_ms < UNKNOWN_MS and bool(ready[coming].max() >= start_ms)
+    return Forecast(choice, np.sort(rows), start_ms, level, rank[5] if not demand.single
+                    else int(board.map.ids[level][rows[0]]), moving)
 
 
-Option = tuple[tuple[Any, ...], int, Choice, list[Spot], Key]
+_Option = tuple[_Rank, Choice, Ints, Ints]  # rank, choice, rows, when each is ready
 
 
-def _parts(board: Board, demand: Demand, potential: list[Spot]) -> Iterator[Option]:
-    for rank, choice in enumerate(demand.choices):
+def _rank(board: Board, choice: Choice, rows: Ints, ready: Ints, subtree: int) -> _Rank:
+    virtual = rows[board.virtual[rows]]
+    return (int(ready.max()), int((ready >= UNKNOWN_MS).sum()), len(virtual), int(board.map.price[virtual].sum()),
+            choice.rank, subtree)
+
+
+def _parts(board: Board, demand: Demand, choices: Sequence[Choice], available: Ints,
+           home: int | None) -> Iterator[_Option]:
+    for choice in choices:
         need = choice.needs[0]
-        more = [s for s in potential if need.met_by(s.node)]
-        for spot in (*board.matching(demand, need), *more):
-            at_ms = _part_at_ms(board, spot, demand.gang.gang, need.ask.count)
-            if at_ms is not None:
-                rank_of = at_ms, rank, spot.node.emulated, spot.grown, spot.order
-                yield rank_of, at_ms, choice, [spot], spot.keys[Level.ANY]
+        rows = np.flatnonzero(need.mask & (board.coming_ms < DOWN_MS))
+        if len(rows):
+            ready = _part_ready(board, rows, need.ask.count)
+            virtual = board.virtual[rows]
+            price = np.where(virtual, board.map.price[rows], 0)
+            first = np.lexsort((rows, price, virtual, ready))[:1]
+            row = rows[first]
+            yield ((int(ready[first[0]]), int(virtual[first[0]]), int(price[first[0]]), choice.rank, int(row[0]), 0),
+                   choice, row, ready[first])
 
 
-def _wholes(board: Board, demand: Demand, potential: list[Spot]) -> Iterator[Option]:
-    level = demand.widest
-    new = frozenset(s.node.name for s in potential)
-    for rank, choice in enumerate(demand.choices):
-        timed: list[dict[Key, list[tuple[int, Spot]]]] = []
-        for need in choice.needs:
-            groups: dict[Key, list[tuple[int, Spot]]] = {}
-            more = [s for s in potential if need.met_by(s.node)]
-            for spot in (*board.matching(demand, need), *more):
-                at_ms = whole_at_ms(board, spot, demand.gang.gang)
-                if at_ms is not None:
-                    groups.setdefault(spot.keys[level], []).append((at_ms, spot))
-            timed.append(groups)
-        for key in sorted(set[Key]().union(*timed)):
-            picked = _earliest(choice, [groups.get(key, []) for groups in timed])
-            if picked is not None:
-                free_ms = max((at for at, s in picked if s.node.name not in new), default=board.now_ms)
-                boot_ms = max((at - board.now_ms for at, s in picked if s.node.name in new), default=0)
-                at_ms = min(free_ms + boot_ms, UNKNOWN_MS)
-                unknown = sum(at == UNKNOWN_MS for at, _ in picked)
-                yield (at_ms, unknown, rank, key), free_ms, choice, [s for _, s in picked], key
+def _part_ready(board: Board, rows: Ints, count: int) -> Ints:
+    """When `count` GPUs of each row are free for a gang that has claimed nothing."""
+    until = board.state.until[rows]
+    for row, patched in board.touched():
+        at = int(np.searchsorted(rows, row))
+        if at < len(rows) and rows[at] == row:
+            until[at] = patched
+    until[until < 0] = DOWN_MS
+    until.sort(axis=1)
+    ready = np.maximum(np.maximum(until[:, count - 1], board.coming_ms[rows]), board.now_ms)
+    claimed = board.claim[rows] >= 0
+    ready[claimed] = np.maximum(ready[claimed], board.claim_until[rows][claimed])
+    taken = board.taken[rows]
+    ready[taken] = np.maximum(ready[taken], board.ready[rows][taken])
+    return ready
 
 
-def _serving(board: Board, demand: Demand, choice: Choice, level: Level, key: Key) -> tuple[Spot, ...]:
-    """Every spot of the subtree that meets some need of the choice, in topology order."""
-    found = {s.order: s for need in choice.needs for s in board.matching(demand, need)
-             if s.keys[level] == key}
-    return tuple(found[order] for order in sorted(found))
+def _wholes(board: Board, demand: Demand, choices: Sequence[Choice], available: Ints,
+            home: int | None) -> Iterator[_Option]:
+    ids = board.map.ids[demand.widest]
+    for choice in choices:
+        pools = [np.flatnonzero(need.mask & (available < DOWN_MS)) for need in choice.needs]
+        if home is not None:
+            pools = [rows[ids[rows] == home] for rows in pools]
+        if len(pools) == 1 and not demand.block:
+            yield from _of_one_need(board, choice, pools[0], available, ids)
+        else:
+            yield from _of_many(board, demand, choice, pools, available, ids)
 
 
-def _earliest(choice: Choice, timed: list[list[tuple[int, Spot]]]) -> list[tuple[int, Spot]] | None:
-    if not choice.enough([len(spots) for spots in timed]):
+def _of_one_need(board: Board, choice: Choice, rows: Ints, available: Ints, ids: Ints) -> Iterator[_Option]:
+    """The best subtree, and all that are as early, for a choice of one need."""
+    size = choice.needs[0].size
+    starts = _runs(ids[rows])
+    if len(starts) - 1 <= _FEW_SUBTREES:
+        runs = [(begin, end) for begin, end in pairwise(starts.tolist()) if end - begin >= size]
+        times = [int(np.partition(available[rows[begin:end]], size - 1)[size - 1]) for begin, end in runs]
+    else:
+        order = np.lexsort((available[rows], ids[rows]))
+        enough = np.flatnonzero(np.diff(starts) >= size)
+        times = available[rows[order[starts[enough] + size - 1]]].tolist()
+        runs = [(int(starts[at]), int(starts[at + 1])) for at in enough]
+    earliest = min(times, default=0)
+    for (begin, end), time_ms in zip(runs, times, strict=True):
+        if time_ms == earliest:
+            chosen = soonest(board, rows[begin:end], available, size)
+            yield (_rank(board, choice, chosen, available[chosen], int(ids[rows[begin]])), choice, chosen,
+                   available[chosen])
+
+
+def _runs(ids: Ints) -> Ints:
+    """Where each run of equal ids begins, and the end."""
+    if not len(ids):
+        return np.zeros(1, np.int64)
+    return np.concatenate(([0], np.flatnonzero(np.diff(ids)) + 1, [len(ids)]))
+
+
+def soonest(board: Board, rows: Ints, available: Ints, size: int) -> Ints:
+    """The `size` rows with the smallest (availability, virtual, price, row)."""
+    ready = available[rows]
+    if len(rows) > size:
+        last = np.partition(ready, size - 1)[size - 1]
+        sure, ties = rows[ready < last], rows[ready == last]
+    else:
+        sure, ties = rows, rows[:0]
+    virtual = board.virtual[ties]
+    order = np.lexsort((ties, np.where(virtual, board.map.price[ties], 0), virtual))
+    return np.concatenate((sure, ties[order[:size - len(sure)]]))
+
+
+def _of_many(board: Board, demand: Demand, choice: Choice, pools: Sequence[Ints], available: Ints,
+             ids: Ints) -> Iterator[_Option]:
+    """Every subtree that has enough, for several needs or blocks of an NVLink domain."""
+    for subtree in sorted({int(subtree) for rows in pools for subtree in np.unique(ids[rows])}):
+        inside = [rows[ids[rows] == subtree] for rows in pools]
+        chosen = _blocks(board, demand.block, choice.needs[0], inside[0], available) if demand.block \
+            else _in_turn(board, choice, inside, available)
+        if chosen is not None:
+            yield (_rank(board, choice, chosen, available[chosen], subtree), choice, chosen, available[chosen])
+
+
+def _in_turn(board: Board, choice: Choice, pools: Sequence[Ints], available: Ints) -> Ints | None:
+    """Need by need, the soonest rows of those left."""
+    if any(len(rows) < need.upto for rows, need in zip(pools, choice.needs, strict=True)):
         return None
-    picked: list[tuple[int, Spot]] = []
-    taken: set[str] = set()
-    for need, spots in zip(choice.needs, timed, strict=True):
-        left = [(at, s) for at, s in spots if s.node.name not in taken]
-        mine = sorted(left, key=lambda pair: (pair[0], pair[1].grown, pair[1].order))[:need.size]
-        picked += mine
-        taken.update(s.node.name for _, s in mine)
-    return picked
+    taken = np.zeros(0, np.int64)
+    for rows, need in zip(pools, choice.needs, strict=True):
+        left = rows[~np.isin(rows, taken)]
+        taken = np.concatenate((taken, soonest(board, left, available, need.size)))
+    return taken
 
 
-def whole_at_ms(board: Board, spot: Spot, gang: str) -> int | None:
-    """When nobody else holds or claims any of the spot; None when it is out of service."""
-    if spot.down:
+def _blocks(board: Board, block: int, need: Need, rows: Ints, available: Ints) -> Ints | None:
+    """Whole blocks of one NVLink domain each, the soonest ones."""
+    ids = board.map.ids[0][rows]
+    found: list[tuple[int, int, Ints]] = []
+    for domain in np.unique(ids):
+        mine = rows[ids == domain]
+        virtual = board.virtual[mine]
+        order = np.lexsort((mine, np.where(virtual, board.map.price[mine], 0), virtual, available[mine]))
+        for at in range(block, len(mine) + 1, block):
+            part = mine[order[at - block:at]]
+            found.append((int(available[part].max()), int(part.min()), part))
+    wanted = need.size // block
+    if len(found) < wanted:
         return None
-    at_ms = max((h.ends_ms for h in spot.holds if h.gang != gang), default=board.now_ms)
-    if spot.soon:
-        at_ms = max(at_ms, spot.soon_ms)
-    if spot.claim is not None and spot.claim.gang != gang:
-        at_ms = max(at_ms, spot.claim.until_ms)
-    return max(at_ms, board.now_ms)
-
-
-def _part_at_ms(board: Board, spot: Spot, gang: str, count: int) -> int | None:
-    if spot.down:
-        return None
-    frees = [(board.now_ms, len(spot.free)), (spot.soon_ms, len(spot.soon))]
-    frees += [(h.ends_ms, len(h.gpus)) for h in spot.holds]
-    have = 0
-    for at_ms, gpus in sorted(frees):
-        have += gpus
-        if have >= count:
-            if spot.claim is not None and spot.claim.gang != gang:
-                at_ms = max(at_ms, spot.claim.until_ms)
-            return max(at_ms, board.now_ms)
-    return None
+    return np.concatenate([part for _, _, part in sorted(found, key=lambda item: item[:2])[:wanted]])

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from gangline.plan.board import Board, Spot
-from gangline.plan.demand import Choice, Demand
-from gangline.plan.snapshot import PendingGang, Policy, Snapshot
-from gangline.plan.topology import Key, Level, subtree_name
+import numpy as np
+
+from gangline.model.gpu import GpuAsk
+from gangline.plan.demand import Choice, Need, demand_of
+from gangline.plan.fleet import FleetMap, Ints
+from gangline.plan.snapshot import PendingGang, Snapshot
+from gangline.plan.topology import DOMAIN, LEAF
 from gangline.plan.words import asks_text, constraint_text, need_text, role_field
+
+_KEPT = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,17 +42,25 @@ def never_fits(gang: PendingGang, snapshot: Snapshot) -> str | None:
 
 
 def misfit(gang: PendingGang, snapshot: Snapshot) -> Misfit | None:
-    """`never_fits` with its parts apart."""
-    board = Board(snapshot, Policy(), 0)
-    best = _best(board, gang)
+    """`never_fits` with its parts apart. It depends on what the fleet is, not on its state: it is kept with the map."""
+    kept = snapshot.fleet.map.misfits
+    if gang.signature not in kept:
+        if len(kept) >= _KEPT:
+            kept.clear()
+        kept[gang.signature] = _misfit(gang, snapshot.fleet.map)
+    return kept[gang.signature]
+
+
+def _misfit(gang: PendingGang, fleet_map: FleetMap) -> Misfit | None:
+    best = _best(fleet_map, gang)
     if best is not None and best.covered == gang.nodes:
         return None
-    wrong = _wrong_ask(gang, snapshot) or _wrong_name(gang, snapshot)
+    wrong = _wrong_ask(gang, fleet_map) or _wrong_name(gang, fleet_map)
     if wrong is not None:
         return wrong
     if best is None or best.covered == 0:
-        return _wrong_constraint(board, gang)
-    return _too_big(board, gang, best)
+        return _wrong_constraint(fleet_map, gang)
+    return _too_big(fleet_map, gang, best)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,42 +72,55 @@ class _Best:
     where: str
 
 
-def _best(board: Board, gang: PendingGang) -> _Best | None:
-    demand = board.demand(gang)
-    potential = board.potential(demand)
-    found: list[tuple[tuple[int, int, Key], _Best]] = []
-    for rank, choice in enumerate(demand.choices):
-        spots = {s.node.name: s for need in choice.needs for s in board.matching(demand, need)}
-        spots |= {s.node.name: s for s in potential if any(n.met_by(s.node) for n in choice.needs)}
-        level = Level.LEAF if demand.single else demand.widest
-        groups: dict[Key, list[Spot]] = {}
-        for spot in spots.values():
-            groups.setdefault(spot.keys[level], []).append(spot)
-        for key, group in groups.items():
-            per_role = _cover(demand, choice, group)
-            covered = sum(per_role)
-            found.append(((-covered, rank, key), _Best(covered, per_role, subtree_name(level, key))))
+def _best(fleet_map: FleetMap, gang: PendingGang) -> _Best | None:
+    """Nodes count in any state, and those that pools could add."""
+    demand = demand_of(fleet_map, gang)
+    found: list[tuple[tuple[int, int, int], _Best]] = []
+    level = LEAF if demand.single else demand.widest
+    ids = fleet_map.ids[level]
+    for choice in demand.choices:
+        counts = [_counts(fleet_map, need, ids, len(fleet_map.keys[level]), demand.block) for need in choice.needs]
+        have = _cover(choice, counts)
+        covered = np.sum(list(have.values()), axis=0)
+        if len(covered):
+            at = int(covered.argmax())
+            per_role = _per_role(gang, choice, {ask: int(count[at]) for ask, count in have.items()})
+            best = _Best(sum(per_role), per_role, fleet_map.name_of(level, at))
+            found.append(((-best.covered, choice.rank, at), best))
     return min(found, key=lambda item: item[0])[1] if found else None
 
 
-def _cover(demand: Demand, choice: Choice, spots: Iterable[Spot]) -> tuple[int, ...]:
-    """How many nodes each role could have of these; bigger asks choose first."""
-    left = list(spots)
-    have: dict[object, int] = {}
-    for need in choice.needs:
-        mine = [s for s in left if need.met_by(s.node)][:need.size]
-        names = {s.node.name for s in mine}
-        left = [s for s in left if s.node.name not in names]
-        have[need.ask] = len(mine)
+def _counts(fleet_map: FleetMap, need: Need, ids: Ints, subtrees: int, block: int) -> Ints:
+    """How many rows of each subtree meet the need, in whole blocks."""
+    rows = np.flatnonzero(need.mask)
+    if not block:
+        return np.bincount(ids[rows], minlength=subtrees)
+    domains = np.bincount(fleet_map.ids[DOMAIN][rows], minlength=len(fleet_map.keys[DOMAIN])) // block * block
+    owner = ids[fleet_map.starts[DOMAIN][:-1]]
+    return np.bincount(owner, weights=domains, minlength=subtrees).astype(np.int64)
+
+
+def _cover(choice: Choice, counts: list[Ints]) -> dict[GpuAsk, Ints]:
+    """How many nodes each ask could have in each subtree; bigger asks choose first."""
+    have: dict[GpuAsk, Ints] = {}
+    taken: dict[str, Ints] = {}
+    for need, count in zip(choice.needs, counts, strict=True):
+        before = taken.get(need.ask.type, np.zeros_like(count))
+        have[need.ask] = np.clip(count - before, 0, need.size)
+        taken[need.ask.type] = before + have[need.ask]
+    return have
+
+
+def _per_role(gang: PendingGang, choice: Choice, have: dict[GpuAsk, int]) -> tuple[int, ...]:
     counts = []
-    for role, ask in zip(demand.gang.roles, choice.asks, strict=True):
+    for role, ask in zip(gang.roles, choice.asks, strict=True):
         counts.append(min(role.size, have[ask]))
         have[ask] -= counts[-1]
     return tuple(counts)
 
 
-def _wrong_ask(gang: PendingGang, snapshot: Snapshot) -> Misfit | None:
-    kinds = {n.gpu for n in snapshot.nodes if not n.gone} | {p.gpu for p in snapshot.pools}
+def _wrong_ask(gang: PendingGang, fleet_map: FleetMap) -> Misfit | None:
+    kinds = {n.gpu for n in fleet_map.values} | {p.gpu for p in fleet_map.pools}
     offered = ", ".join(str(kind) for kind in sorted(kinds)) or "no nodes"
     for role in gang.roles:
         field, asked = role_field(gang, role, "gpu"), asks_text(role)
@@ -111,9 +136,9 @@ def _wrong_ask(gang: PendingGang, snapshot: Snapshot) -> Misfit | None:
     return None
 
 
-def _wrong_name(gang: PendingGang, snapshot: Snapshot) -> Misfit | None:
-    zones = {n.zone for n in snapshot.nodes if not n.gone} | {p.zone for p in snapshot.pools}
-    pools = {n.pool for n in snapshot.nodes if not n.gone} | {p.name for p in snapshot.pools}
+def _wrong_name(gang: PendingGang, fleet_map: FleetMap) -> Misfit | None:
+    zones = {n.zone for n in fleet_map.values} | {p.zone for p in fleet_map.pools}
+    pools = {n.pool for n in fleet_map.values} | {p.name for p in fleet_map.pools}
     for what, asked, known in (("zone", gang.zone, zones), ("pool", gang.pool, pools)):
         if asked is not None and asked not in known:
             return Misfit(field=f"placement.{what}", text=f"there is no {what} {asked}",
@@ -127,13 +152,14 @@ def _relaxed(gang: PendingGang) -> list[tuple[str, PendingGang]]:
                ("placement.pool", gang.pool, replace(gang, pool=None)),
                ("placement.zone", gang.zone, replace(gang, zone=None)),
                ("placement.exclude", gang.exclude, replace(gang, exclude=frozenset())),
-               ("placement.within", gang.within, replace(gang, within=None))]
+               ("placement.within", gang.within, replace(gang, within=None)),
+               ("domain_size", gang.domain_size, replace(gang, domain_size=None))]
     return [(field, other) for field, given, other in options if given]
 
 
-def _wrong_constraint(board: Board, gang: PendingGang) -> Misfit:
+def _wrong_constraint(fleet_map: FleetMap, gang: PendingGang) -> Misfit:
     """Nothing serves at all although the type exists: the constraint without which something would."""
-    fields = [field for field, other in _relaxed(gang) if _covered(board, other)]
+    fields = [field for field, other in _relaxed(gang) if _covered(fleet_map, other)]
     fields += [field for field, _ in _relaxed(gang)]
     field = fields[0] if fields else role_field(gang, gang.roles[0], "gpu")
     asked = " or ".join(dict.fromkeys(asks_text(role) for role in gang.roles))
@@ -147,9 +173,9 @@ def _wrong_constraint(board: Board, gang: PendingGang) -> Misfit:
     return Misfit(field=field, text=text, fix="change it or leave it out", short=gang.nodes)
 
 
-def _too_big(board: Board, gang: PendingGang, best: _Best) -> Misfit:
+def _too_big(fleet_map: FleetMap, gang: PendingGang, best: _Best) -> Misfit:
     role, have = next((r, n) for r, n in zip(gang.roles, best.per_role, strict=True) if n < r.size)
-    drop = [field for field, other in _relaxed(gang) if _covered(board, other) == other.nodes]
+    drop = [field for field, other in _relaxed(gang) if _covered(fleet_map, other) == other.nodes]
     lower = f"lower it to {have}" if have else f"leave out role {role.name}"
     also = "".join(f", or leave out {field}" for field in drop[:1])
     where = "" if best.where == "the fleet" else f" ({best.where})"
@@ -159,6 +185,6 @@ def _too_big(board: Board, gang: PendingGang, best: _Best) -> Misfit:
                   fix=lower + also, short=gang.nodes - best.covered)
 
 
-def _covered(board: Board, gang: PendingGang) -> int:
-    best = _best(board, gang)
+def _covered(fleet_map: FleetMap, gang: PendingGang) -> int:
+    best = _best(fleet_map, gang)
     return 0 if best is None else best.covered

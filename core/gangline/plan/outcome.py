@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from gangline.model.gpu import GpuAsk
 
@@ -20,8 +21,7 @@ class WaitCode(StrEnum):
     NEVER = "never"  # nothing the fleet can ever be would do
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeChoice:
+class NodeChoice(NamedTuple):
     """One member: node, the GPU indices leased there, and the role it plays."""
 
     node: str

@@ -1,168 +1,249 @@
-"""The reference planner: one pass over a snapshot, in plain Python, right rather than fast."""
+"""The planner: one pass over a snapshot. docs/planning.md says by which rules."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TypeVar, cast
+from dataclasses import dataclass, field
 
-from gangline.plan.board import UNKNOWN_MS, Board, Spot
+import numpy as np
+
+from gangline.plan.board import Board
 from gangline.plan.demand import Demand
-from gangline.plan.explain import waits_for_capacity, waits_for_others, waits_in_vain
-from gangline.plan.forecast import forecast
-from gangline.plan.growth import Growth, growth
-from gangline.plan.never import misfit, never_fits
-from gangline.plan.outcome import CapacityRequest, NodeChoice, Placement, Plan, Release, Reservation, Waiting
-from gangline.plan.place import complete, place
-from gangline.plan.snapshot import Held, PendingGang, Policy, Snapshot
+from gangline.plan.extras import grow_placed, grow_running, retire, warm_up
+from gangline.plan.fleet import Ints
+from gangline.plan.forecast import Forecast, forecast
+from gangline.plan.outcome import (
+    CapacityRequest,
+    Placement,
+    Plan,
+    Preemption,
+    Release,
+    Reservation,
+    Resize,
+    WaitCode,
+    Waiting,
+)
+from gangline.plan.place import Offers, Spot, place
+from gangline.plan.policy import Policy
+from gangline.plan.preempt import Eviction, evict
+from gangline.plan.reasons import Asked, explain
+from gangline.plan.repair import complete, kept
+from gangline.plan.snapshot import UNKNOWN_MS, PendingGang, Snapshot
+from gangline.plan.turns import Turns
 
-__all__ = ["misfit", "never_fits", "plan", "queue_order"]
-
-Found = TypeVar("Found")
+__all__ = ["Decision", "decide", "plan"]
 
 
 def plan(snapshot: Snapshot, policy: Policy, now_ms: int) -> Plan:
-    """What to do now: whole gangs to place, nodes to ask for, nodes to keep, and why the others wait.
+    """What to do now: whole gangs to place, nodes to ask for and to keep, whom to preempt, why the others wait.
 
-    Gangs are taken by priority, gangs in repair first among equals, then by submission, then by id. The
-    outcome depends on the values alone: neither the order of nodes nor that of gangs changes it.
+    The outcome depends on the values alone: neither the order of nodes nor that of gangs changes it.
     """
-    return _Pass(Board(snapshot, policy, now_ms)).run()
+    return decide(snapshot, policy, now_ms).plan()
 
 
-def queue_order(gang: PendingGang) -> tuple[int, bool, int, str]:
-    """Sorts gangs as a pass takes them."""
-    return -gang.priority, not gang.held, gang.submitted_ms, gang.gang
+def decide(snapshot: Snapshot, policy: Policy, now_ms: int) -> Decision:
+    """One pass without its reasons: `Decision.plan()` adds them, and may do so later."""
+    made = Decision(Board(snapshot, policy, now_ms))
+    made.run()
+    return made
 
 
-class _Pass:
+@dataclass(slots=True)
+class Decision:
     """The decisions of one pass, gathered gang by gang."""
 
-    def __init__(self, board: Board) -> None:
-        self.board = board
-        self.placements: list[Placement] = []
-        self.releases: list[Release] = []
-        self.reservations: list[Reservation] = []
-        self.waiting: list[Waiting] = []
-        self.asked: dict[str, int] = {}
-        self.asked_for: dict[str, list[str]] = {}
-        self.unreserved = board.policy.reserve_first
-        self.too_long_ms: dict[tuple[object, bool], int] = {}  # demand -> the shortest limit that did not fit
-        self.known: dict[tuple[object, ...], tuple[int, object]] = {}
+    board: Board
+    placements: list[Placement] = field(default_factory=list)
+    releases: list[Release] = field(default_factory=list)
+    reservations: list[Reservation] = field(default_factory=list)
+    preemptions: dict[str, Preemption] = field(default_factory=dict)
+    resizes: list[Resize] = field(default_factory=list)
+    asked: dict[str, list[str]] = field(default_factory=dict)  # pool -> gangs asked for
+    asked_rows: dict[str, int] = field(default_factory=dict)
+    blocked: list[Asked] = field(default_factory=list)
+    spots: dict[str, Spot] = field(default_factory=dict)  # of elastic gangs placed
+    due_ms: int = UNKNOWN_MS
+    reserved: int = 0
 
-    def run(self) -> Plan:
-        for gang in sorted(self.board.snapshot.pending, key=queue_order):
-            demand = self.board.demand(gang)
-            members = self._repair(demand) if gang.held else self._place(demand)
-            if members is None:
-                self._wait(demand)
-            else:
-                self._start(gang, members)
-        capacity = tuple(CapacityRequest(pool=pool, nodes=count, gangs=tuple(self.asked_for[pool]))
-                         for pool, count in sorted(self.asked.items()))
-        return Plan(base=self.board.snapshot.version, now_ms=self.board.now_ms,
-                    placements=tuple(self.placements), capacity=capacity, releases=tuple(self.releases),
-                    reservations=tuple(self.reservations), waiting=tuple(self.waiting))
+    def run(self) -> None:
+        board = self.board
+        queue = board.snapshot.queue
+        turns = Turns(queue, board.policy, board.usage, board.now_ms)
+        for position in turns:
+            self._turn(position, turns)
+            if board.policy.strict and self.blocked:
+                rest = turns.drop(np.ones(len(queue), np.bool_))
+                self._block([queue.gangs[at] for at in rest], WaitCode.ORDER)
+        self._afterwards()
 
-    def _repair(self, demand: Demand) -> tuple[NodeChoice, ...] | None:
+    def _turn(self, position: int, turns: Turns) -> None:
+        board, queue = self.board, self.board.snapshot.queue
+        gang = queue.gangs[position]
+        demand = board.demand(gang, int(queue.kind[position]))
+        offers = Offers.of(board, gang, demand)
+        spot = self._repair(gang, demand, offers) if gang.held else place(board, gang, demand, offers)
+        if spot is not None:
+            self._start(gang, spot)
+        elif demand.choices and not offers.choices:
+            self._block([gang], WaitCode.QUOTA)
+            self._drop_alike(position, turns, WaitCode.QUOTA, same_tenant=True)
+        elif not self._wait(gang, demand, offers) and not gang.held:
+            self._drop_alike(position, turns, None, same_tenant=offers.refused)
+
+    def _repair(self, gang: PendingGang, demand: Demand, offers: Offers) -> Spot | None:
         """Members that include every held node that still serves; without one, any that fit."""
-        gang = demand.gang
-        kept = [h for h in gang.held if _keeps(self.board, demand, h)]
-        kept = kept[:1] if demand.single else kept
-        if kept:
-            members = complete(self.board, demand, kept)
-            names = {h.node for h in kept} if members is not None else set()
-            self._release(gang, names)
-            return members
-        self._release(gang, set())
-        return self._place(demand)
+        keeps = kept(self.board, gang, demand)
+        spot = complete(self.board, gang, demand, keeps, offers) if keeps else None
+        kept_nodes = {self.board.map.names[keep.row] for keep in keeps} if spot is not None else set()
+        given = tuple(sorted({held.node for held in gang.held} - kept_nodes))
+        if given:
+            self.releases.append(Release(gang=gang.gang, nodes=given))
+            self.board.give_back(gang, given)
+        return spot if keeps else place(self.board, gang, demand, offers)
 
-    def _release(self, gang: PendingGang, kept: set[str]) -> None:
-        names = tuple(sorted({h.node for h in gang.held} - kept))
-        if names:
-            self.releases.append(Release(gang=gang.gang, nodes=names))
-            self.board.release(gang, names)
-
-    def _start(self, gang: PendingGang, members: tuple[NodeChoice, ...]) -> None:
-        spots = [self.board.by_name[m.node] for m in members]
-        self.board.take(members, gang)
-        zones, fabrics = {s.node.zone for s in spots}, {s.node.fabric for s in spots}
-        self.placements.append(Placement(
-            gang=gang.gang, nodes=members, zone=zones.pop() if len(zones) == 1 else "",
-            fabric=fabrics.pop() if len(fabrics) == 1 else None))
-
-    def _place(self, demand: Demand, *, heed_claims: bool = True) -> tuple[NodeChoice, ...] | None:
-        """`place`, unless a gang of the same demand did not fit: what is free only shrinks in a pass."""
-        limit_ms = UNKNOWN_MS if demand.gang.limit_ms is None else demand.gang.limit_ms
-        key = _signature(demand.gang), heed_claims
-        if limit_ms >= self.too_long_ms.get(key, UNKNOWN_MS + 1):
-            return None
-        members = place(self.board, demand, heed_claims=heed_claims)
-        if members is None:
-            self.too_long_ms[key] = limit_ms if heed_claims else 0
-        return members
-
-    def _wait(self, demand: Demand) -> None:
-        found = self._remember(growth, demand)
-        if found is not None:
-            self._ask(demand, found)
-            return
-        expected = self._remember(forecast, demand)
-        if expected is None:
-            wrong = misfit(demand.gang, self.board.snapshot)
-            self.waiting.append(waits_in_vain(self.board, demand, wrong))
-            return
-        without_claims = self._place(demand, heed_claims=False) if self.board.claimed else None
-        self.waiting.append(waits_for_others(self.board, demand, expected, without_claims))
-        if self.unreserved > 0:
-            self.unreserved -= 1
-            self._reserve(demand.gang, [s for s in expected.spots if s.claim is None], expected.at_ms)
-            # Nodes on their way are only hoped for: claiming them here would make a later gang, which
-            # they complete, ask for yet another one in every pass.
-            self.board.keep([s for s in expected.spots if s.node.usable], demand.gang, expected.free_ms)
-
-    def _remember(self, find: Callable[[Board, Demand], Found | None], demand: Demand) -> Found | None:
-        """What `find` found for the same demand, as long as nothing was decided since."""
-        if demand.gang.held:
-            return find(self.board, demand)
-        key = find.__name__, _signature(demand.gang)
-        known = self.known.get(key)
-        if known is None or known[0] != self.board.changes:
-            known = self.known[key] = (self.board.changes, find(self.board, demand))
-        return cast("Found | None", known[1])
-
-    def _ask(self, demand: Demand, found: Growth) -> None:
-        gang = demand.gang
-        self.waiting.append(waits_for_capacity(gang, found))
-        for spot in found.new:
-            self.board.grow(spot)
-            self.asked[spot.node.pool] = self.asked.get(spot.node.pool, 0) + 1
-        for pool in {s.node.pool for s in found.spots if s.grown}:
-            self.asked_for.setdefault(pool, []).append(gang.gang)
-        self._reserve(gang, found.spots, found.ready_ms)
-        if demand.single:
-            self.board.keep_part(found.spots[0], found.choice.asks[0].count, gang, found.ready_ms)
+    def _start(self, gang: PendingGang, spot: Spot) -> None:
+        board, rows = self.board, spot.rows
+        if gang.held:
+            board.retake(gang, rows)
+        elif gang.nodes == 1:
+            board.take_part(rows[0], spot.members[0].gpus, gang)
         else:
-            self.board.keep(found.spots, gang, found.ready_ms)
+            board.take_whole(rows, gang)
+        if gang.most > gang.nodes:
+            self.spots[gang.gang] = spot
+        zone, fabric = board.map.network_of(rows)
+        self.placements.append(Placement(gang=gang.gang, nodes=spot.members, zone=zone, fabric=fabric))
 
-    def _reserve(self, gang: PendingGang, spots: Iterable[Spot], at_ms: int) -> None:
-        nodes = tuple(s.node.name for s in sorted(spots, key=lambda s: s.order) if not s.grown)
-        if nodes:
+    def _block(self, gangs: list[PendingGang], code: WaitCode | None, found: Forecast | None = None,
+               asked: int = 0) -> None:
+        if gangs:
+            self.blocked.append(Asked(gangs, code, found, asked))
+
+    def _drop_alike(self, position: int, turns: Turns, code: WaitCode | None, *, same_tenant: bool) -> None:
+        """Nothing was decided for the gang: later ones that ask for the same will fare no better."""
+        board, queue = self.board, self.board.snapshot.queue
+        alike = (queue.kind == queue.kind[position]) & turns.alive
+        if turns.any_repairing:
+            alike &= ~turns.repairing
+        if same_tenant:
+            alike &= queue.tenant == queue.tenant[position]
+        if code is None and board.horizon_ms:
+            better = (queue.bound < queue.bound[position]) & (board.now_ms + queue.bound <= board.horizon_ms)
+            alike &= ~better
+        self._block([queue.gangs[at] for at in turns.drop(alike)], code)
+
+    def _wait(self, gang: PendingGang, demand: Demand, offers: Offers) -> bool:
+        """Keep, ask or preempt for a blocked gang; whether anything was decided."""
+        board = self.board
+        left = self.reserved < board.policy.reserve_first
+        if not left and not (board.may_grow and self._could_move(demand)):
+            self._block([gang], None)
+            return False
+        found = forecast(board, gang, demand, offers.choices)
+        if found is not None and found.moving:
+            self._move(gang, demand, found)
+            return True
+        eviction = evict(self, gang, demand, offers) if board.policy.preempt else None
+        if eviction is not None:
+            self._evict(gang, eviction)
+            return True
+        self._block([gang], None, found)
+        if found is None or not left:
+            return False
+        self.reserved += 1
+        rows = found.rows[board.in_service[found.rows] & (board.claim[found.rows] < 0)]
+        self._reserve(gang, rows, found.start_ms)
+        board.keep(rows, gang, found.start_ms)
+        return True
+
+    def _could_move(self, demand: Demand) -> bool:
+        """Whether some row that boots or could be asked for would do and is not kept for anybody."""
+        board = self.board
+        loose = ~board.in_service & (board.coming_ms < UNKNOWN_MS) & (board.claim < 0)
+        return bool(loose.any()) and any(bool((loose & need.mask).any())
+                                         for choice in demand.choices for need in choice.needs)
+
+    def _move(self, gang: PendingGang, demand: Demand, found: Forecast) -> None:
+        board = self.board
+        virtual = found.rows[board.virtual[found.rows]]
+        asked = virtual[[self._unmet_long_enough(gang, row) for row in virtual]] if len(virtual) else virtual
+        start_ms = found.start_ms
+        if len(asked):
+            board.ask(asked)
+            for row in asked:
+                pool = board.map.values[row].pool
+                self.asked_rows[pool] = self.asked_rows.get(pool, 0) + 1
+            if len(asked) == len(virtual):
+                start_ms = int(board.ready[found.rows].max()) if not demand.single else int(
+                    max(board.coming_ms[found.rows].max(), board.now_ms))
+        for pool in {board.map.values[row].pool for row in found.rows if board.map.virtual[row]
+                     and not board.virtual[row]}:
+            self.asked.setdefault(pool, []).append(gang.gang)
+        rows = found.rows[~board.virtual[found.rows]]
+        self._block([gang], WaitCode.CAPACITY, Forecast(found.choice, found.rows, start_ms, found.level, found.subtree,
+                                                        moving=True), len(asked))
+        self._reserve(gang, rows[~board.map.virtual[rows]], start_ms)
+        if demand.single and len(rows):
+            board.count_on(int(rows[0]), found.choice.asks[0].count, gang, start_ms)
+        elif not demand.single:
+            board.keep(rows, gang, start_ms)
+
+    def _unmet_long_enough(self, gang: PendingGang, row: int) -> bool:
+        pool = self.board.map.pools[int(self.board.map.pool[row])]
+        due_ms = gang.since_ms + pool.delay_ms
+        if due_ms > self.board.now_ms:
+            self.due_ms = min(self.due_ms, due_ms)
+        return due_ms <= self.board.now_ms
+
+    def _reserve(self, gang: PendingGang, rows: Ints, at_ms: int) -> None:
+        if len(rows):
             self.reservations.append(Reservation(
-                gang=gang.gang, nodes=nodes, at_ms=None if at_ms == UNKNOWN_MS else at_ms))
+                gang=gang.gang, nodes=tuple(self.board.map.names[row] for row in np.sort(rows)),
+                at_ms=None if at_ms >= UNKNOWN_MS else at_ms))
 
+    def _evict(self, gang: PendingGang, eviction: Eviction) -> None:
+        for victim in eviction.victims:
+            known = self.preemptions.get(victim)
+            self.preemptions[victim] = Preemption(
+                gang=victim, gangs=(gang.gang,) if known is None else (*known.gangs, gang.gang),
+                reclaim=eviction.reclaim)
+        self.resizes += [Resize(gang=shrink.gang, size=shrink.size, nodes=shrink.nodes, gangs=(gang.gang,))
+                         for shrink in eviction.shrinks]
+        self.reserved += 1
+        rows = eviction.rows[self.board.in_service[eviction.rows]]
+        self._block([gang], None, Forecast(eviction.choice, eviction.rows, eviction.start_ms, eviction.level,
+                                           eviction.subtree, moving=False))
+        self._reserve(gang, rows, eviction.start_ms)
+        self.board.keep(rows, gang, eviction.start_ms)
 
-def _keeps(board: Board, demand: Demand, held: Held) -> bool:
-    """Whether a held node still serves: in service, still what the gang asks for, and whole if it must be."""
-    spot = board.by_name.get(held.node)
-    if spot is None or not spot.node.usable or not demand.eligible(spot.node):
-        return False
-    if demand.single:
-        return any(c.asks[0].type == spot.node.gpu.type and c.asks[0].count == len(held.gpus)
-                   for c in demand.choices)
-    return (len({*held.gpus, *spot.free}) == spot.count
-            and any(need.met_by(spot.node) for c in demand.choices for need in c.needs))
+    def _afterwards(self) -> None:
+        board = self.board
+        if self.spots:
+            self.placements = grow_placed(board, self.placements, self.spots)
+        if not len(board.snapshot.queue):
+            grown = grow_running(board)
+            self.resizes += [grown] if grown is not None else []
 
+    def plan(self) -> Plan:
+        """The plan, with a reason for every wait."""
+        return self._as_plan(explain(self.board, self.blocked, tuple(self.preemptions)))
 
-def _signature(gang: PendingGang) -> tuple[object, ...]:
-    """Equal for gangs that ask for the same, whoever they are."""
-    return gang.roles, gang.rdma, gang.zone, gang.pool, gang.within, gang.exclude
+    def bare_plan(self) -> Plan:
+        """The plan without its reasons."""
+        return self._as_plan(())
+
+    def _as_plan(self, waiting: tuple[Waiting, ...]) -> Plan:
+        board = self.board
+        asked = dict(self.asked_rows)
+        for pool, more in warm_up(board).items():
+            asked[pool] = asked.get(pool, 0) + more
+        retirements, idle_due_ms = retire(board)
+        due_ms = min(self.due_ms, idle_due_ms)
+        return Plan(
+            base=board.snapshot.version, now_ms=board.now_ms, placements=tuple(self.placements),
+            capacity=tuple(CapacityRequest(pool=pool, nodes=count, gangs=tuple(self.asked.get(pool, ())))
+                           for pool, count in sorted(asked.items())),
+            releases=tuple(self.releases), reservations=tuple(self.reservations),
+            preemptions=tuple(self.preemptions[victim] for victim in sorted(self.preemptions)),
+            resizes=tuple(sorted(self.resizes, key=lambda resize: resize.gang)), retirements=retirements,
+            waiting=waiting, due_ms=None if due_ms >= UNKNOWN_MS else due_ms)

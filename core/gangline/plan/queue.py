@@ -32,6 +32,7 @@ class Queue:
         self.tenants: list[str] = []
         self._ranks: list[Rank] = []
         self._by_id: dict[str, PendingGang] = {}
+        self._holding: dict[str, PendingGang] = {}
         self._kind_of: dict[Signature, int] = {}
         self._tenant_of: dict[str, int] = {}
         self.columns: NDArray[np.int64] = np.zeros((6, 0), np.int64)
@@ -49,6 +50,14 @@ class Queue:
     def get(self, gang: str) -> PendingGang | None:
         return self._by_id.get(gang)
 
+    def waiting_tenants(self) -> list[str]:
+        """The tenants whose gangs wait."""
+        return [self.tenants[number] for number in np.unique(self.tenant)]
+
+    def repairing(self) -> list[PendingGang]:
+        """The gangs that hold leases, in no order."""
+        return list(self._holding.values())
+
     def update(self, put: Iterable[PendingGang], drop: Iterable[str]) -> None:
         """Puts gangs, in place of those of the same id, and drops others; ids it does not know are passed over."""
         new = {gang.gang: gang for gang in put}
@@ -60,12 +69,14 @@ class Queue:
             self.columns = np.delete(self.columns, at, axis=1)
         for old in gone:
             del self._by_id[old.gang]
+            self._holding.pop(old.gang, None)
         self._insert(sorted(new.values(), key=rank))
 
     def _insert(self, gangs: list[PendingGang]) -> None:
         if not gangs:
             return
         self._by_id |= {gang.gang: gang for gang in gangs}
+        self._holding |= {gang.gang: gang for gang in gangs if gang.held}
         columns = np.asarray([self._row(gang) for gang in gangs], np.int64).T
         at = [bisect_left(self._ranks, rank(gang)) for gang in gangs]
         self.columns = np.insert(self.columns, at, columns, axis=1)
@@ -87,24 +98,30 @@ class Queue:
 
     @property
     def kind(self) -> Ints:
-        return self.columns[0]
+        column: Ints = self.columns[0]
+        return column
 
     @property
     def bound(self) -> Ints:
-        return self.columns[1]
+        column: Ints = self.columns[1]
+        return column
 
     @property
     def tenant(self) -> Ints:
-        return self.columns[2]
+        column: Ints = self.columns[2]
+        return column
 
     @property
     def priority(self) -> Ints:
-        return self.columns[3]
+        column: Ints = self.columns[3]
+        return column
 
     @property
     def since(self) -> Ints:
-        return self.columns[4]
+        column: Ints = self.columns[4]
+        return column
 
     @property
     def submitted(self) -> Ints:
-        return self.columns[5]
+        column: Ints = self.columns[5]
+        return column

@@ -149,7 +149,8 @@ class RunningGang:
     when its newest version was committed, else when it started: what was done since is lost with it.
     `least` is the size an elastic gang may shrink to, 0 when it may not; `most` the size it may grow to.
     `preempted_ms` is when it was last preempted, `resized_ms` when its size last changed; 0 for never.
-    `grace_ms` is how long it may take to end when told to.
+    `grace_ms` is how long it may take to end when told to. `again` is what an elastic gang would ask for
+    if it waited anew; one without it does not grow.
     """
 
     gang: str
@@ -168,6 +169,7 @@ class RunningGang:
     preempted_ms: int = 0
     resized_ms: int = 0
     grace_ms: int = 60_000
+    again: PendingGang | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

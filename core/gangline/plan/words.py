@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from gangline.plan.snapshot import PendingGang, RoleNeed
 
+MOST_NAMED = 3
+
 
 def asks_text(role: RoleNeed) -> str:
     """"H200:8 or H100:8"."""
@@ -37,10 +39,10 @@ def role_field(gang: PendingGang, role: RoleNeed, field: str) -> str:
     return f"roles.{role.name}.{field}" if role.name else field
 
 
-def some(names: Sequence[str], most: int = 3) -> str:
-    """The first names and how many more: "a, b, c and 2 more"."""
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+def some(names: Sequence[str], many: int) -> str:
+    """The first names and how many more of `many` there are: "a, b, c and 2 more"."""
+    more = many - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def nodes_text(count: int) -> str:

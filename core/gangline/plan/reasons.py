@@ -1,0 +1,238 @@
+"""Why gangs wait, in words: what they need, what is there, who holds it, and the rule that decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gangline.plan.board import SPARE, Board, Variant, is_down
+from gangline.plan.demand import Choice, Demand
+from gangline.plan.fleet import Bools, Ints
+from gangline.plan.forecast import Forecast, forecast
+from gangline.plan.holders import Holders
+from gangline.plan.never import misfit
+from gangline.plan.outcome import WaitCode, Waiting
+from gangline.plan.place import Offers, place
+from gangline.plan.snapshot import UNKNOWN_MS, PendingGang, Signature
+from gangline.plan.words import MOST_NAMED, need_text, nodes_text, some, verb
+
+_MOST_HOLDERS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Blocked gangs that ask for the same, what the pass found for them, and the nodes it asked for.
+
+    Without a code, it is judged when everything is decided.
+    """
+
+    gangs: list[PendingGang]
+    code: WaitCode | None
+    found: Forecast | None
+    asked: int
+
+
+def explain(board: Board, blocked: Sequence[Asked], preempted: Sequence[str]) -> tuple[Waiting, ...]:
+    """One reason for all gangs that ask for the same and fare the same, in the order they were blocked."""
+    reasons = _Reasons(board, preempted)
+    return tuple(reasons.of(group) for group in _merged(blocked))
+
+
+def _merged(blocked: Sequence[Asked]) -> list[Asked]:
+    groups: dict[tuple[object, ...], Asked] = {}
+    for number, asked in enumerate(blocked):
+        head = asked.gangs[0]
+        tenant = head.tenant if asked.code is WaitCode.QUOTA else ""
+        key: tuple[object, ...] = (asked.code, _signature(asked, head), tenant)
+        if asked.found is not None or head.held:
+            key = (number,)
+        known = groups.get(key)
+        groups[key] = asked if known is None else Asked([*known.gangs, *asked.gangs], asked.code, None, 0)
+    return list(groups.values())
+
+
+def _signature(asked: Asked, head: PendingGang) -> Signature:
+    return () if asked.code is WaitCode.ORDER else head.signature
+
+
+class _Reasons:
+    def __init__(self, board: Board, preempted: Sequence[str]) -> None:
+        self.board = board
+        self.preempted = frozenset(preempted)
+        self._holders: Holders | None = None
+        self._names: dict[str, tuple[str, str]] | None = None
+        self._first = ""
+
+    def of(self, group: Asked) -> Waiting:
+        gang = group.gangs[0]
+        demand = self.board.demand(gang)
+        match group.code:
+            case WaitCode.CAPACITY:
+                assert group.found is not None
+                made = self._capacity(gang, group.found, group.asked)
+            case WaitCode.QUOTA:
+                made = self._quota(gang, demand)
+            case WaitCode.ORDER:
+                made = self._made(gang, WaitCode.ORDER, "nobody passes the gang before it that waits", gang.nodes)
+            case _:
+                made = self._others(gang, demand, group.found)
+        return Waiting(gangs=tuple(each.gang for each in group.gangs), code=made.code, text=made.text,
+                       short=made.short, blocked_by=made.blocked_by, earliest_ms=made.earliest_ms)
+
+    def _made(self, gang: PendingGang, code: WaitCode, text: str, short: int, blocked_by: Sequence[str] = (),
+              earliest_ms: int | None = None) -> Waiting:
+        return Waiting(gangs=(gang.gang,), code=code, text=text, short=short, blocked_by=tuple(blocked_by),
+                       earliest_ms=None if earliest_ms is None or earliest_ms >= UNKNOWN_MS else earliest_ms)
+
+    def _capacity(self, gang: PendingGang, found: Forecast, asked: int) -> Waiting:
+        board, rows = self.board, found.rows
+        where = board.map.name_of(found.level, found.subtree)
+        free = int(board.in_service[rows].sum())
+        later = int(board.virtual[rows].sum())
+        coming = len(rows) - free - later - asked
+        parts = [f"needs {need_text(gang)}"]
+        if free:
+            parts.append(f"{free} {verb(free)} free in {where} and kept for it")
+        if asked:
+            pools = sorted({board.map.values[row].pool for row in rows if board.map.virtual[row]})
+            parts.append(f"{nodes_text(asked)} asked of {_pools(pools)}")
+        if later:
+            pools = sorted({board.map.values[row].pool for row in rows if board.virtual[row]})
+            parts.append(f"{_pools(pools)} will be asked for {nodes_text(later)} once it has waited for the delay")
+        if coming:
+            parts.append(f"{nodes_text(coming)} on the way")
+        return self._made(gang, WaitCode.CAPACITY, "; ".join(parts), len(rows) - free, (), found.start_ms)
+
+    def _quota(self, gang: PendingGang, demand: Demand) -> Waiting:
+        kinds = {kind for choice in demand.choices for kind, _ in choice.gpus}
+        used = self.board.usage.quota_text(gang.tenant, kinds)
+        text = f"needs {need_text(gang)}; tenant {gang.tenant} uses {used} of its quota"
+        blockers = [run.gang for run in self.board.snapshot.running if run.tenant == gang.tenant]
+        return self._made(gang, WaitCode.QUOTA, text, gang.nodes, sorted(blockers)[:_MOST_HOLDERS])
+
+    def _others(self, gang: PendingGang, demand: Demand, found: Forecast | None) -> Waiting:
+        board = self.board
+        if found is None:
+            offers = Offers.of(board, gang, demand)
+            found = forecast(board, gang, demand, offers.choices)
+        if found is None:
+            return self._in_vain(gang, demand)
+        serving = self._serving(demand, found)
+        claimers = self._claimers_in_the_way(gang, demand)
+        reserved = claimers is not None
+        holders, many = ([], 0) if reserved else self._held_by().most_first(serving, _MOST_HOLDERS)
+        if gang.gang in holders:
+            holders.remove(gang.gang)
+            many -= 1
+        kept = claimers if claimers is not None else self._claimers(serving & (board.free > 0), board.variant(gang))
+        ready = self._ready(gang, demand, serving)
+        return self._made(gang, WaitCode.RESERVED if reserved else WaitCode.BUSY,
+                          self._text(gang, demand, found, serving, ready, reserved, holders, kept, many),
+                          max(0 if reserved else 1, gang.nodes - ready),
+                          [name for name in dict.fromkeys([*holders, *kept]) if name != SPARE][:_MOST_HOLDERS],
+                          found.start_ms)
+
+    def _text(self, gang: PendingGang, demand: Demand, found: Forecast, serving: Bools, ready: int, reserved: bool,
+              holders: Sequence[str], kept: Sequence[str], many: int) -> str:
+        board = self.board
+        where = board.map.name_of(found.level, found.subtree)
+        parts = [f"needs {need_text(gang)}"]
+        if demand.single and not reserved:
+            most = int(board.free[serving].max(initial=0))
+            parts.append("one has room" if ready else f"no node has so many free; the most is {most}")
+        elif not demand.single:  # a single that finds its room reserved: there is room, only not for it
+            parts.append(f"{ready} of {int(serving.sum())} {verb(ready)} free in {where}")
+        leaving = [name for name in holders if name in self.preempted]
+        staying = [name for name in holders if name not in self.preempted]
+        if leaving:
+            parts.append(f"{self._some(leaving)} {verb(len(leaving))} preempted for it")
+        if staying:
+            parts.append(f"held by {self._some(staying, many - len(leaving))}")
+        if kept:
+            parts.append(f"free nodes are kept for {self._some(kept)}")
+        down = np.flatnonzero(serving & ~board.map.virtual)
+        down = down[is_down(board, down)]
+        if len(down):
+            names = [board.map.names[row] for row in down]
+            parts.append(f"{len(down)} {verb(len(down))} out of service ({some(names, len(names))})")
+        return "; ".join(parts)
+
+    def _in_vain(self, gang: PendingGang, demand: Demand) -> Waiting:
+        wrong = misfit(gang, self.board.snapshot)
+        if wrong is not None:
+            return self._made(gang, WaitCode.NEVER, str(wrong), wrong.short)
+        rows = np.flatnonzero(self._meeting(demand.choices[0]) & ~self.board.map.virtual)
+        down = rows[is_down(self.board, rows)]
+        out = "too few nodes would do"
+        if len(down):
+            names = [self.board.map.names[row] for row in down]
+            out = (f"{len(down)} of {nodes_text(len(rows))} that would do {verb(len(down))} out of service "
+                   f"({some(names, len(names))})")
+        grow = "" if self.board.policy.capacity else "; its pools may not be asked for more"
+        return self._made(gang, WaitCode.UNAVAILABLE, f"needs {need_text(gang)}; {out}{grow}",
+                          max(1, gang.nodes - (len(rows) - len(down))))
+
+    def _meeting(self, choice: Choice) -> Bools:
+        rows = np.zeros(self.board.map.size, np.bool_)
+        for need in choice.needs:
+            rows |= need.mask
+        return rows
+
+    def _serving(self, demand: Demand, found: Forecast) -> Bools:
+        """Every node that is there, in service or not, and would do in the forecast's subtree."""
+        board = self.board
+        inside = board.map.ids[found.level] == found.subtree
+        serving: Bools = self._meeting(found.choice) & inside & ~board.map.virtual
+        return serving
+
+    def _ready(self, gang: PendingGang, demand: Demand, serving: Bools) -> int:
+        board = self.board
+        rows = serving & board.in_service & board.allowed(board.variant(gang))
+        if demand.single:
+            counts = [choice.asks[0] for choice in demand.choices]
+            rooms = [rows & choice.needs[0].mask & (board.free >= ask.count)
+                     for choice, ask in zip(demand.choices, counts, strict=True)]
+            return int(np.any(rooms, axis=0).sum())
+        return int((rows & board.whole).sum())
+
+    def _claimers_in_the_way(self, gang: PendingGang, demand: Demand) -> list[str] | None:
+        """For whom the nodes are kept that the gang would get if nothing were kept; None if none would do."""
+        board = self.board
+        if not board.claims:
+            return None
+        everything: Variant = tuple(range(len(board.claims)))
+        spot = place(board, gang, demand, Offers.of(board, gang, demand), everything)
+        if spot is None:
+            return None
+        rows: Bools = np.zeros(board.map.size, np.bool_)
+        rows[spot.rows] = True
+        return self._claimers(rows, board.variant(gang)) or None
+
+    def _claimers(self, rows: Bools, variant: Variant) -> list[str]:
+        board = self.board
+        claims: Ints = board.claim[rows & (board.claim >= 0)]
+        return list(dict.fromkeys(board.claims[claim].gang for claim in claims.tolist() if claim not in variant))
+
+    def _held_by(self) -> Holders:
+        if self._holders is None:
+            self._holders = Holders.of(self.board.snapshot)
+        return self._holders
+
+    def _some(self, gangs: Sequence[str], many: int | None = None) -> str:
+        return some([self._named(gang) for gang in gangs[:MOST_NAMED]], len(gangs) if many is None else many)
+
+    def _named(self, gang: str) -> str:
+        if gang == SPARE:
+            return "repairs (spares)"
+        if self._names is None:
+            snapshot = self.board.snapshot
+            self._names = {run.gang: (run.name, run.slot) for run in snapshot.running}
+        known = self.board.snapshot.queue.get(gang)
+        name, slot = self._names.get(gang, (gang, "")) if known is None else (known.name, known.slot)
+        return f"{name} ({slot})" if slot and slot != name else name
+
+
+def _pools(names: list[str]) -> str:
+    return f"pool{'s' if len(names) > 1 else ''} {', '.join(names)}"

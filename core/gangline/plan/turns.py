@@ -1,0 +1,112 @@
+"""Whose turn it is: priority and age, repairs, fair shares between tenants, and the policy's order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from gangline.plan.fleet import Bools, Ints
+from gangline.plan.policy import Order, Policy
+from gangline.plan.queue import Queue
+from gangline.plan.usage import Usage
+
+AGED_BY = 100  # one class of priority: low, normal, high
+
+
+@dataclass(slots=True)
+class _Lane:
+    """Positions of one tenant's gangs, in order; those that were dropped are skipped."""
+
+    tenant: str
+    positions: Ints
+    at: int = 0
+    drops: int = 0
+
+
+class Turns:
+    """Gives the positions of a queue one by one, in the order of a pass, and forgets those dropped meanwhile."""
+
+    def __init__(self, queue: Queue, policy: Policy, usage: Usage, now_ms: int) -> None:
+        self._queue, self._policy, self._usage, self._now_ms = queue, policy, usage, now_ms
+        self.alive: Bools = np.ones(len(queue), np.bool_)
+        self._drops = 0
+        self.repairing = self._repairing()
+        self.any_repairing = bool(self.repairing.any())
+
+    def drop(self, positions: Bools) -> Ints:
+        """Take gangs out that have not had their turn; the positions that this took out."""
+        gone = np.flatnonzero(self.alive & positions)
+        if len(gone):
+            self.alive[gone] = False
+            self._drops += 1
+        return gone
+
+    def __iter__(self) -> Iterator[int]:
+        for group in self._groups():
+            lanes = self._lanes(group)
+            while lanes:
+                lane = min(lanes, key=lambda each: (self._usage.share(each.tenant), each.tenant)) \
+                    if len(lanes) > 1 else lanes[0]
+                position = self._next(lane)
+                if position is None:
+                    lanes.remove(lane)
+                    continue
+                self.alive[position] = False
+                yield position
+
+    def _next(self, lane: _Lane) -> int | None:
+        if lane.drops != self._drops:
+            left = lane.positions[lane.at:]
+            lane.positions, lane.at, lane.drops = left[self.alive[left]], 0, self._drops
+        if lane.at == len(lane.positions):
+            return None
+        lane.at += 1
+        return int(lane.positions[lane.at - 1])
+
+    def _lanes(self, group: Ints) -> list[_Lane]:
+        tenants = self._queue.tenant[group]
+        names = self._queue.tenants
+        if not self._policy.fair or len(group) < 2 or (tenants[0] == tenants).all():
+            return [_Lane("", group)] if len(group) else []
+        return [_Lane(names[tenant], group[tenants == tenant]) for tenant in np.unique(tenants)]
+
+    def _groups(self) -> Iterator[Ints]:
+        """Positions in runs that differ by what counts more than a tenant's share."""
+        if not len(self._queue):
+            return
+        priority = self._effective()
+        repair = self.repairing
+        first = np.zeros(len(priority), np.bool_)
+        if self._policy.protect_after_ms is not None:
+            first[self._protected(priority, self._policy.protect_after_ms)] = True
+        position = np.arange(len(priority))
+        keys = [position, ~repair, ~first, -priority]
+        if self._policy.order is Order.SHORTEST:
+            keys.insert(1, self._queue.bound)
+        order = np.lexsort(keys)
+        marks = np.stack((priority[order], first[order], repair[order]))
+        cuts = np.flatnonzero(np.any(marks[:, 1:] != marks[:, :-1], axis=0)) + 1
+        yield from np.split(order, cuts)
+
+    def _effective(self) -> Ints:
+        priority = self._queue.priority
+        if self._policy.age_after_ms is None:
+            return priority
+        aged = self._now_ms - self._queue.since >= self._policy.age_after_ms
+        return priority + AGED_BY * aged
+
+    def _repairing(self) -> Bools:
+        holding = {gang.gang for gang in self._queue.repairing()}
+        repair = np.zeros(len(self._queue), np.bool_)
+        if holding:
+            repair[:] = [gang.gang in holding for gang in self._queue.gangs]
+        return repair
+
+    def _protected(self, priority: Ints, after_ms: int) -> list[int]:
+        """Of each priority, the gang that has waited longest, if it has waited so long."""
+        since = self._queue.since
+        order = np.lexsort((np.arange(len(since)), since, -priority))
+        heads = np.flatnonzero(np.concatenate(([True], np.diff(priority[order]) != 0)))
+        return [int(order[at]) for at in heads if self._now_ms - since[order[at]] >= after_ms]

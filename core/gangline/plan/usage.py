@@ -1,0 +1,113 @@
+"""Who holds how much: quotas with borrowing inside a cohort, and weighted dominant shares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+
+import numpy as np
+
+from gangline.model.gpu import CPU
+from gangline.plan.fleet import FleetMap
+from gangline.plan.snapshot import Held, Snapshot, TenantState
+
+Gpus = Iterable[tuple[str, int]]
+
+
+class Usage:
+    """GPUs in use by tenant and type, kept up to date through a pass; not counted where nobody asks for them."""
+
+    def __init__(self, snapshot: Snapshot, *, fair: bool) -> None:
+        fleet_map = snapshot.fleet.map
+        self._map = fleet_map
+        self._tenants: Mapping[str, TenantState] = {tenant.name: tenant for tenant in snapshot.tenants}
+        self._quota = {tenant.name: dict(tenant.quota) for tenant in snapshot.tenants}
+        self._cohorts: dict[str, list[str]] = {}
+        for tenant in snapshot.tenants:
+            if tenant.cohort is not None:
+                self._cohorts.setdefault(tenant.cohort, []).append(tenant.name)
+        self._total = _totals(fleet_map)
+        self._use: dict[str, dict[str, int]] = {}
+        self._shares: dict[str, Fraction] = {}
+        self.limited = any(quota for quota in self._quota.values())
+        self.counting = self.limited or (fair and len(snapshot.queue.waiting_tenants()) > 1)
+        if self.counting:
+            self._count(snapshot)
+
+    def _count(self, snapshot: Snapshot) -> None:
+        for run in snapshot.running:
+            self._hold(run.tenant, run.holds)
+        for gang in snapshot.queue.repairing():
+            self._hold(gang.tenant, gang.held)
+
+    def _hold(self, tenant: str, holds: Iterable[Held]) -> None:
+        self.add(tenant, self.gpus_of(holds))
+
+    def gpus_of(self, holds: Iterable[Held]) -> list[tuple[str, int]]:
+        """(type, GPUs) of each lease; nodes that are not there any more hold nothing."""
+        rows = ((self._map.row.get(held.node), len(held.gpus)) for held in holds)
+        return [(self._map.values[row].gpu.type, count) for row, count in rows if row is not None]
+
+    def add(self, tenant: str, gpus: Gpus, sign: int = 1) -> None:
+        """Count GPUs for a tenant (`sign` -1: no longer)."""
+        if not self.counting:
+            return
+        use = self._use.setdefault(tenant, {})
+        for kind, count in gpus:
+            use[kind] = use.get(kind, 0) + sign * count
+        self._shares.pop(tenant, None)
+
+    def share(self, tenant: str) -> Fraction:
+        """The weighted dominant share: the largest share of any GPU type, divided by the weight."""
+        found = self._shares.get(tenant)
+        if found is None:
+            known = self._tenants.get(tenant)
+            shares = [Fraction(count, self._total[kind]) for kind, count in self._use.get(tenant, {}).items()
+                      if kind != CPU and self._total.get(kind)]
+            found = max(shares, default=Fraction(0)) / (1 if known is None else known.weight)
+            self._shares[tenant] = found
+        return found
+
+    def allows(self, tenant: str, gpus: Gpus, *, borrow: bool = True) -> bool:
+        """Whether the tenant may have so many GPUs more; without `borrow`, of its own quota alone."""
+        if not self.limited or tenant not in self._quota:
+            return True
+        more: dict[str, int] = {}
+        for kind, count in gpus:
+            more[kind] = more.get(kind, 0) + count
+        return all(self._allows(tenant, kind, count, borrow) for kind, count in more.items())
+
+    def _allows(self, tenant: str, kind: str, more: int, borrow: bool) -> bool:
+        nominal = self._quota[tenant].get(kind)
+        if nominal is None:
+            return True
+        after = self._use.get(tenant, {}).get(kind, 0) + more
+        if after <= nominal:
+            return True
+        known = self._tenants[tenant]
+        if not borrow or known.cohort is None or (known.borrow is not None and after > nominal + known.borrow):
+            return False
+        members = [name for name in self._cohorts[known.cohort] if kind in self._quota[name]]
+        used = sum(self._use.get(name, {}).get(kind, 0) for name in members)
+        return used + more <= sum(self._quota[name][kind] for name in members)
+
+    def lends(self, lender: str, borrower: str, kinds: Iterable[str]) -> bool:
+        """Whether the borrower holds more of one of the types than its quota, in the lender's cohort."""
+        mine, other = self._tenants.get(lender), self._tenants.get(borrower)
+        if mine is None or other is None or mine.cohort is None or mine.cohort != other.cohort:
+            return False
+        quota = self._quota[borrower]
+        return lender != borrower and any(
+            kind in quota and self._use.get(borrower, {}).get(kind, 0) > quota[kind] for kind in kinds)
+
+    def quota_text(self, tenant: str, kinds: Iterable[str]) -> str:
+        """What the tenant uses of what it may use, of each limited type: "24 of 32 H100"."""
+        quota = self._quota.get(tenant, {})
+        use = self._use.get(tenant, {})
+        return ", ".join(f"{use.get(kind, 0)} of {quota[kind]} {kind}" for kind in sorted(set(kinds)) if kind in quota)
+
+
+def _totals(fleet_map: FleetMap) -> dict[str, int]:
+    sums = np.bincount(fleet_map.type[~fleet_map.virtual], weights=fleet_map.count[~fleet_map.virtual],
+                       minlength=len(fleet_map.types))
+    return {kind: int(sums[index]) for kind, index in fleet_map.types.items()}
