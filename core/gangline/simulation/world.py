@@ -88,13 +88,12 @@ def resized(fleet: Fleet, counts: Mapping[str, int]) -> Fleet:
         if name not in {pool.name for pool in fleet.pools}:
             raise Rejected(f"the fleet has no pool {name!r}",
                            fix=f"its pools are {', '.join(pool.name for pool in fleet.pools)}")
-    pools = [pool.model_copy(update={"min": counts[pool.name], "max": counts[pool.name]})
-             if pool.name in counts else pool for pool in fleet.pools]
+    pools = tuple(pool.model_copy(update={"min": counts[pool.name], "max": counts[pool.name]})
+                  if pool.name in counts else pool for pool in fleet.pools)
     nodes = [node for node in fleet.nodes if node.pool not in counts]
     for name, count in counts.items():
         nodes += _recounted([node for node in fleet.nodes if node.pool == name], name, count)
-    return Fleet.parse({**fleet.full(), "pools": [pool.full() for pool in pools],
-                        "nodes": [node.full() for node in nodes]})
+    return fleet.model_copy(update={"pools": pools, "nodes": tuple(nodes)})
 
 
 def _recounted(declared: list[DeclaredNode], pool: str, count: int) -> list[DeclaredNode]:
