@@ -148,7 +148,7 @@ class Board:
             return found
         found = known[0]
         if found.cursor < len(self.log):
-            found.sync(self.log, self.allowed(variant), self.free)
+            found.sync(self.log, lambda row: self.claim[row] < 0 or int(self.claim[row]) in variant, self.free)
         return found
 
     def of_kind(self, mask: Bools, emulated: bool) -> Bools:
@@ -182,7 +182,9 @@ class Board:
         self._unwritten.append((rows, self._ends_ms(gang, self.now_ms)))
         self.log += rows
         if self.usage.counting:
-            self.usage.add(gang.tenant, [(self.map.values[row].gpu.type, int(self.map.count[row])) for row in rows])
+            kept = {held.node for held in gang.held}
+            self.usage.add(gang.tenant, [(self.map.values[row].gpu.type, int(self.map.count[row])) for row in rows
+                                         if self.map.names[row] not in kept])
 
     def _write(self) -> None:
         taken, self._unwritten = self._unwritten, []
@@ -234,22 +236,17 @@ class Board:
         self._hold_part(row, gpus, self._ends_ms(gang, self.now_ms))
         self.usage.add(gang.tenant, ((self.map.values[row].gpu.type, len(gpus)),))
 
-    def retake(self, gang: PendingGang, rows: list[int]) -> None:
-        """The gang starts on rows of which it holds all it needs, or takes them whole."""
-        self.usage.add(gang.tenant, self.usage.gpus_of(gang.held), -1)
-        held = {self.map.row[held.node]: held.gpus for held in gang.held if held.node in self.map.row}
-        if gang.nodes == 1 and rows[0] in held:
-            row, ends_ms = rows[0], self._ends_ms(gang, self.now_ms)
-            self._lease(row, held[row], ends_ms)
-            self.usage.add(gang.tenant, ((self.map.values[row].gpu.type, len(held[row])),))
-        else:
-            self.take_whole(rows, gang)
+    def retake_part(self, row: int, gpus: Sequence[int], gang: PendingGang) -> None:
+        """The gang starts again on the GPUs it holds."""
+        self._lease(row, gpus, self._ends_ms(gang, self.now_ms))
 
     def give_back(self, gang: PendingGang, nodes: Iterable[str]) -> None:
         """The gang's leases on those nodes end: they are free in the next pass, not in this one."""
         wanted = frozenset(nodes)
-        for held in gang.held:
-            if held.node in wanted and held.node in self.map.row:
+        given = [held for held in gang.held if held.node in wanted]
+        self.usage.add(gang.tenant, self.usage.gpus_of(given), -1)
+        for held in given:
+            if held.node in self.map.row:
                 self._lease(self.map.row[held.node], held.gpus, self.now_ms)
 
     def _lease(self, row: int, gpus: Sequence[int], until_ms: int) -> None:
@@ -269,7 +266,7 @@ class Board:
         self.log.append(row)
 
     def free_gpus(self, row: int) -> tuple[int, ...]:
-        return tuple(int(gpu) for gpu in np.flatnonzero(self.until(row) == 0))
+        return tuple(np.flatnonzero(self.until(row) == 0).tolist())
 
     def _ends_ms(self, gang: PendingGang, start_ms: int) -> int:
         return min(start_ms + gang.bound_ms, UNKNOWN_MS)

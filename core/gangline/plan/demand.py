@@ -67,7 +67,7 @@ def _demand(fleet_map: FleetMap, gang: PendingGang) -> Demand:
     asks = [[ask for ask in dict.fromkeys(role.asks) if ask.type in fleet_map.types] for role in gang.roles]
     choices = tuple(_choice(fleet_map, gang, rank, combo)
                     for rank, combo in enumerate(islice(product(*asks), MAX_CHOICES)))
-    return Demand(gang.roles, choices, fleet_map.levels.within(gang.within, rdma=gang.rdma), gang.nodes == 1,
+    return Demand(gang.roles, choices, fleet_map.levels.within(gang.within, rdma=gang.rdma), gang.single,
                   gang.domain_size or 0)
 
 

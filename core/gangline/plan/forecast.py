@@ -167,6 +167,17 @@ def soonest(board: Board, rows: Ints, available: Ints, size: int) -> Ints:
     return np.concatenate((sure, ties[order[:size - len(sure)]]))
 
 
+def just_in_time(board: Board, found: Forecast, need: Need) -> Ints:
+    """The rows to keep for a gang that waits for others: of those ready by its start, the last to be ready.
+
+    What is free now so stays free for work that is gone or elsewhere by then, as in counting nodes.
+    """
+    available = board.available()
+    inside = board.map.ids[found.level] == found.subtree
+    rows = np.flatnonzero(need.mask & inside & (available <= found.start_ms))
+    return np.sort(rows[np.lexsort((rows, -available[rows]))[:need.size]])
+
+
 def _of_many(board: Board, demand: Demand, choice: Choice, pools: Sequence[Ints], available: Ints,
              ids: Ints) -> Iterator[_Option]:
     """Every subtree that has enough, for several needs or blocks of an NVLink domain."""

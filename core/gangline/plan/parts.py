@@ -26,11 +26,18 @@ class Useless:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._asks: dict[str, Tally[int]] | None = None
+        self._known: dict[tuple[str, int], int] = {}
 
     def growth(self, kind: str, free: int, count: int) -> int:
         """By how much taking `count` of `free` GPUs of a node makes more of them useless; may be negative."""
-        asks = self._mix().get(kind, Tally())
-        return _useless(asks, free - count) - _useless(asks, free)
+        return self._of(kind, free - count) - self._of(kind, free)
+
+    def _of(self, kind: str, free: int) -> int:
+        known = self._known.get((kind, free))
+        if known is None:
+            asks = self._mix().get(kind, Tally())
+            known = self._known[kind, free] = sum(free * many for count, many in asks.items() if free < count)
+        return known
 
     def _mix(self) -> dict[str, Tally[int]]:
         """How many one-node gangs ask for each count of a type, waiting (their first alternative) or running."""
@@ -38,8 +45,8 @@ class Useless:
             queue, fleet_map = self._snapshot.queue, self._snapshot.fleet.map
             asks = self._asks = {}
             waiting = np.bincount(queue.kind, minlength=len(queue.kinds))
-            for roles, many in zip((kind[0] for kind in queue.kinds), waiting.tolist(), strict=True):
-                if len(roles) == 1 and roles[0].size == 1 and many:  # type: ignore[arg-type,index]
+            for (roles, *_, single), many in zip(queue.kinds, waiting.tolist(), strict=True):
+                if single and many:
                     ask = roles[0].asks[0]  # type: ignore[index]
                     asks.setdefault(ask.type, Tally())[ask.count] += many
             for run in self._snapshot.running:
@@ -47,10 +54,6 @@ class Useless:
                 if row is not None:
                     asks.setdefault(fleet_map.values[row].gpu.type, Tally())[len(run.holds[0].gpus)] += 1
         return self._asks
-
-
-def _useless(asks: Tally[int], free: int) -> int:
-    return sum(free * many for count, many in asks.items() if free < count)
 
 
 @dataclass(slots=True)
@@ -94,12 +97,12 @@ class Parts:
                 places = list(zip(leaf_whole[rows_of].tolist(), rows_of.tolist(), strict=True))
                 self._piles[bucket] = _Pile(places)
 
-    def sync(self, log: Sequence[int], allowed: Bools, free: Ints) -> None:
+    def sync(self, log: Sequence[int], allowed: Callable[[int], bool], free: Ints) -> None:
         """Put rows of the log where they stand now."""
         new, self.cursor = log[self.cursor:], len(log)
         for row in dict.fromkeys(entry if entry >= 0 else ~entry for entry in new):
             if self._member[row]:
-                self._member[row] = allowed[row] and free[row] > 0
+                self._member[row] = free[row] > 0 and allowed(row)
                 if self._member[row]:
                     pile = self._piles.setdefault(self._bucket(row), _Pile([]))
                     heappush(pile.later, (int(self._leaf_whole[row]), row))

@@ -17,11 +17,12 @@ from gangline.plan.snapshot import PendingGang
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """Where a gang goes: its members in node-rank order, and their rows."""
+    """Where a gang goes: its members in node-rank order, their rows, and whether it holds some of them."""
 
     choice: Choice
     rows: list[int]
     members: tuple[NodeChoice, ...]
+    kept: bool = False
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from gangline.plan.board import Board
 from gangline.plan.demand import Demand
 from gangline.plan.extras import grow_placed, grow_running, retire, warm_up
 from gangline.plan.fleet import Ints
-from gangline.plan.forecast import Forecast, forecast
+from gangline.plan.forecast import Forecast, forecast, just_in_time
 from gangline.plan.outcome import (
     CapacityRequest,
     Placement,
@@ -103,12 +103,12 @@ class Decision:
 
     def _start(self, gang: PendingGang, spot: Spot) -> None:
         board, rows = self.board, spot.rows
-        if gang.held:
-            board.retake(gang, rows)
-        elif gang.nodes == 1:
-            board.take_part(rows[0], spot.members[0].gpus, gang)
-        else:
+        if not gang.single:
             board.take_whole(rows, gang)
+        elif spot.kept:
+            board.retake_part(rows[0], spot.members[0].gpus, gang)
+        else:
+            board.take_part(rows[0], spot.members[0].gpus, gang)
         if gang.most > gang.nodes:
             self.spots[gang.gang] = spot
         zone, fabric = board.map.network_of(rows)
@@ -151,7 +151,10 @@ class Decision:
         if found is None or not left:
             return False
         self.reserved += 1
-        rows = found.rows[board.in_service[found.rows] & (board.claim[found.rows] < 0)]
+        chosen = found.rows
+        if not demand.single and not demand.block and len(found.choice.needs) == 1 and found.start_ms < UNKNOWN_MS:
+            chosen = just_in_time(board, found, found.choice.needs[0])
+        rows = chosen[board.in_service[chosen] & (board.claim[chosen] < 0)]
         self._reserve(gang, rows, found.start_ms)
         board.keep(rows, gang, found.start_ms)
         return True

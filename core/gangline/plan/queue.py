@@ -70,22 +70,24 @@ class Queue:
         for old in gone:
             del self._by_id[old.gang]
             self._holding.pop(old.gang, None)
-        self._insert(sorted(new.values(), key=rank))
+        if new:
+            ranked = sorted(((rank(gang), gang) for gang in new.values()), key=lambda pair: pair[0])
+            self._insert([gang for _, gang in ranked], [each for each, _ in ranked])
 
-    def _insert(self, gangs: list[PendingGang]) -> None:
-        if not gangs:
-            return
+    def _insert(self, gangs: list[PendingGang], ranks: list[Rank]) -> None:
         self._by_id |= {gang.gang: gang for gang in gangs}
         self._holding |= {gang.gang: gang for gang in gangs if gang.held}
         columns = np.asarray([self._row(gang) for gang in gangs], np.int64).T
-        at = [bisect_left(self._ranks, rank(gang)) for gang in gangs]
-        self.columns = np.insert(self.columns, at, columns, axis=1)
-        if at[0] == len(self.gangs):
+        if not self._ranks or self._ranks[-1] < ranks[0]:  # the common case: who comes last queues last
+            self.columns = np.concatenate((self.columns, columns), axis=1)
             self.gangs += gangs
-            self._ranks += [rank(gang) for gang in gangs]
-        else:
-            self.gangs = sorted(self.gangs + gangs, key=rank)
-            self._ranks = [rank(gang) for gang in self.gangs]
+            self._ranks += ranks
+            return
+        at = [bisect_left(self._ranks, each) for each in ranks]
+        self.columns = np.insert(self.columns, at, columns, axis=1)
+        for position, gang, each in zip(reversed(at), reversed(gangs), reversed(ranks), strict=True):
+            self.gangs.insert(position, gang)
+            self._ranks.insert(position, each)
 
     def _row(self, gang: PendingGang) -> tuple[int, ...]:
         kind = self._kind_of.setdefault(gang.signature, len(self.kinds))

@@ -57,6 +57,19 @@ def _signature(asked: Asked, head: PendingGang) -> Signature:
     return () if asked.code is WaitCode.ORDER else head.signature
 
 
+@dataclass(frozen=True, slots=True)
+class _Scene:
+    """What stands in the way of a gang where it could start earliest."""
+
+    found: Forecast
+    serving: Bools  # nodes that are there, in service or not, and would do
+    ready: int  # how many of them the gang could have now
+    reserved: bool  # they would be enough were nothing kept
+    holders: list[str]  # some of those that lease them, those with most first
+    many: int  # how many lease them in all
+    kept: list[str]  # for whom free ones are kept
+
+
 class _Reasons:
     def __init__(self, board: Board, preempted: Sequence[str]) -> None:
         self.board = board
@@ -128,30 +141,29 @@ class _Reasons:
             many -= 1
         kept = claimers if claimers is not None else self._claimers(serving & (board.free > 0), board.variant(gang))
         ready = self._ready(gang, demand, serving)
-        return self._made(gang, WaitCode.RESERVED if reserved else WaitCode.BUSY,
-                          self._text(gang, demand, found, serving, ready, reserved, holders, kept, many),
+        scene = _Scene(found, serving, ready, reserved, holders, many, kept)
+        return self._made(gang, WaitCode.RESERVED if reserved else WaitCode.BUSY, self._text(gang, demand, scene),
                           max(0 if reserved else 1, gang.nodes - ready),
                           [name for name in dict.fromkeys([*holders, *kept]) if name != SPARE][:_MOST_HOLDERS],
                           found.start_ms)
 
-    def _text(self, gang: PendingGang, demand: Demand, found: Forecast, serving: Bools, ready: int, reserved: bool,
-              holders: Sequence[str], kept: Sequence[str], many: int) -> str:
-        board = self.board
-        where = board.map.name_of(found.level, found.subtree)
+    def _text(self, gang: PendingGang, demand: Demand, scene: _Scene) -> str:
+        board, serving = self.board, scene.serving
+        where = board.map.name_of(scene.found.level, scene.found.subtree)
         parts = [f"needs {need_text(gang)}"]
-        if demand.single and not reserved:
+        if demand.single and not scene.reserved:
             most = int(board.free[serving].max(initial=0))
-            parts.append("one has room" if ready else f"no node has so many free; the most is {most}")
+            parts.append("one has room" if scene.ready else f"no node has so many free; the most is {most}")
         elif not demand.single:  # a single that finds its room reserved: there is room, only not for it
-            parts.append(f"{ready} of {int(serving.sum())} {verb(ready)} free in {where}")
-        leaving = [name for name in holders if name in self.preempted]
-        staying = [name for name in holders if name not in self.preempted]
+            parts.append(f"{scene.ready} of {int(serving.sum())} {verb(scene.ready)} free in {where}")
+        leaving = [name for name in scene.holders if name in self.preempted]
+        staying = [name for name in scene.holders if name not in self.preempted]
         if leaving:
             parts.append(f"{self._some(leaving)} {verb(len(leaving))} preempted for it")
         if staying:
-            parts.append(f"held by {self._some(staying, many - len(leaving))}")
-        if kept:
-            parts.append(f"free nodes are kept for {self._some(kept)}")
+            parts.append(f"held by {self._some(staying, scene.many - len(leaving))}")
+        if scene.kept:
+            parts.append(f"free nodes are kept for {self._some(scene.kept)}")
         down = np.flatnonzero(serving & ~board.map.virtual)
         down = down[is_down(board, down)]
         if len(down):

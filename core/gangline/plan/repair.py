@@ -54,7 +54,7 @@ def complete(board: Board, gang: PendingGang, demand: Demand, keeps: list[Kept],
             continue
         chosen = {ask: found.tolist() for ask, found in by_ask.items()}
         spot = Spot(choice, [row for found in chosen.values() for row in found],
-                    board.members(demand, choice.asks, chosen))
+                    board.members(demand, choice.asks, chosen), kept=True)
         held = set(rows.tolist())
         new = [(board.map.values[row].gpu.type, int(board.map.count[row])) for row in spot.rows if row not in held]
         if board.usage.allows(gang.tenant, new):
@@ -69,7 +69,7 @@ def _same_part(board: Board, demand: Demand, keep: Kept, offers: Offers) -> Spot
         ask = choice.asks[0]
         if ask.count == len(keep.gpus) and choice.needs[0].mask[keep.row]:
             member = NodeChoice(node=node.name, gpus=tuple(sorted(keep.gpus)), ask=ask, role=demand.roles[0].name)
-            return Spot(choice, [keep.row], (member,))
+            return Spot(choice, [keep.row], (member,), kept=True)
     return None
 
 

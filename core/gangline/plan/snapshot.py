@@ -128,10 +128,15 @@ class PendingGang:
         """How many nodes it needs to start."""
         return sum(role.size for role in self.roles)
 
+    @property
+    def single(self) -> bool:
+        """It may have part of a node; one that may grow has whole nodes from the start."""
+        return self.nodes == 1 and self.most <= 1
+
     @cached_property
     def signature(self) -> Signature:
         """Equal for gangs that ask for the same, whoever they are and however long they run."""
-        return (self.roles, self.rdma, self.zone, self.pool, self.within, self.exclude, self.domain_size)
+        return (self.roles, self.rdma, self.zone, self.pool, self.within, self.exclude, self.domain_size, self.single)
 
     @property
     def bound_ms(self) -> int:

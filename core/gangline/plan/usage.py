@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from fractions import Fraction
+from math import lcm
 
 import numpy as np
 
@@ -28,7 +28,10 @@ class Usage:
                 self._cohorts.setdefault(tenant.cohort, []).append(tenant.name)
         self._total = _totals(fleet_map)
         self._use: dict[str, dict[str, int]] = {}
-        self._shares: dict[str, Fraction] = {}
+        self._shares: dict[str, int] = {}
+        # Shares are whole numbers of this part, so that they are exact and quickly compared.
+        self._unit = lcm(*(total for total in self._total.values() if total))
+        self._weights = lcm(*(tenant.weight for tenant in snapshot.tenants))
         self.limited = any(quota for quota in self._quota.values())
         self.counting = self.limited or (fair and len(snapshot.queue.waiting_tenants()) > 1)
         if self.counting:
@@ -57,14 +60,14 @@ class Usage:
             use[kind] = use.get(kind, 0) + sign * count
         self._shares.pop(tenant, None)
 
-    def share(self, tenant: str) -> Fraction:
-        """The weighted dominant share: the largest share of any GPU type, divided by the weight."""
+    def share(self, tenant: str) -> int:
+        """The weighted dominant share, in a unit of its own: the largest share of any GPU type over the weight."""
         found = self._shares.get(tenant)
         if found is None:
             known = self._tenants.get(tenant)
-            shares = [Fraction(count, self._total[kind]) for kind, count in self._use.get(tenant, {}).items()
+            shares = [count * (self._unit // self._total[kind]) for kind, count in self._use.get(tenant, {}).items()
                       if kind != CPU and self._total.get(kind)]
-            found = max(shares, default=Fraction(0)) / (1 if known is None else known.weight)
+            found = max(shares, default=0) * (self._weights // (1 if known is None else known.weight))
             self._shares[tenant] = found
         return found
 
