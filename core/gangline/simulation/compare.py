@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gangline.model.errors import Rejected
-from gangline.plan.planner import plan
 from gangline.plan.policy import Policy
 from gangline.simulation.demand import Demand, Limits
-from gangline.simulation.engine import Conditions, Planner, Progress, Replay, replay
+from gangline.simulation.engine import Conditions, Planner, Progress, Replay, decisions, replay
 from gangline.simulation.trace import Trace
 from gangline.simulation.world import World
 
@@ -32,7 +31,7 @@ class Case:
 
 
 def compare(trace: Trace, worlds: Sequence[World], policies: Sequence[Policy], limits: Limits,
-            conditions: Conditions, *, planner: Planner = plan, timer: Callable[[], float] = time.perf_counter,
+            conditions: Conditions, *, planner: Planner = decisions, timer: Callable[[], float] = time.perf_counter,
             begin: Callable[[World, Policy], Progress] | None = None) -> Iterator[Case]:
     """Each policy on each fleet, one after another. `begin` is told of each and gives its progress.
 

@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 
 from gangline.model.errors import Bug
 from gangline.plan.outcome import Plan
-from gangline.plan.planner import plan
+from gangline.plan.planner import decide
 from gangline.plan.policy import Policy
 from gangline.plan.snapshot import Held, PendingGang, Promise, Snapshot
 from gangline.simulation.events import Event, Events, Failures, Kind
@@ -48,8 +48,13 @@ class Replay:
     end_ms: int
 
 
+def decisions(snapshot: Snapshot, policy: Policy, now_ms: int) -> Plan:
+    """What the planner decides; the reasons of waits, which nobody reads here, are left out."""
+    return decide(snapshot, policy, now_ms).bare_plan()
+
+
 def replay(world: World, gangs: Sequence[tuple[Job, PendingGang]], policy: Policy, conditions: Conditions, *,
-           planner: Planner = plan, timer: Callable[[], float] = time.perf_counter,
+           planner: Planner = decisions, timer: Callable[[], float] = time.perf_counter,
            progress: Progress | None = None) -> Replay:
     """Run every gang through the planner; the same arguments give the same result but for `pass_ms`.
 
