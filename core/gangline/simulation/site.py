@@ -6,10 +6,11 @@ out of service is, and nothing is given back that was not held.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gangline.model.errors import Bug
 from gangline.plan.fleet import FleetMap, FleetState
@@ -50,8 +51,30 @@ class Site:
 
     def start(self, gang: RunningGang, kept: tuple[Held, ...]) -> None:
         """A gang begins to run on what it holds, `kept` of it from before."""
-        own = {held.node: set(held.gpus) for held in kept}
         until_ms = UNKNOWN_MS if gang.ends_by_ms is None else gang.ends_by_ms
+        rows = self._whole_rows(gang.holds, gang.gang)
+        if rows is not None and not kept and self._all_free(rows):
+            self.fleet.hold_whole(rows, until_ms)
+            self.used += int(self.map.count[rows].sum())
+        else:
+            self._hold_each(gang, kept, until_ms)
+        self.running[gang.gang] = gang
+        self._tuple = None
+
+    def _whole_rows(self, holds: Sequence[Held], gang: str) -> NDArray[np.int64] | None:
+        """The rows, when a gang of several nodes holds all of each and none twice."""
+        if len(holds) < 2:
+            return None
+        rows = np.fromiter((self._row(held.node, gang) for held in holds), np.int64, len(holds))
+        sizes = np.fromiter((len(held.gpus) for held in holds), np.int64, len(holds))
+        return rows if (sizes == self.map.count[rows]).all() and len(np.unique(rows)) == len(rows) else None
+
+    def _all_free(self, rows: NDArray[np.int64]) -> bool:
+        return bool(((self.fleet.free[rows] == self.map.count[rows]) & (self.fleet.base[rows] == 0)).all())
+
+    def _hold_each(self, gang: RunningGang, kept: tuple[Held, ...], until_ms: int) -> None:
+        """`start` node by node: of parts, of gangs that hold some already, and to say what is wrong."""
+        own = {held.node: set(held.gpus) for held in kept}
         for held in gang.holds:
             row = self._row(held.node, gang.gang)
             taken = np.flatnonzero(self.fleet.until[row, list(held.gpus)] != 0)
@@ -64,8 +87,6 @@ class Site:
         left = set(own) - {held.node for held in gang.holds}
         if left:
             raise Bug(f"{gang.gang} was placed without {min(left)}, which it holds and did not give back")
-        self.running[gang.gang] = gang
-        self._tuple = None
 
     def change(self, gang: RunningGang) -> None:
         """Another value for a gang that runs on; its leases end when it now says so."""
@@ -87,6 +108,12 @@ class Site:
 
     def give_back(self, gang: str, holds: Iterable[Held], now_ms: int) -> None:
         """Leases end."""
+        holds = tuple(holds)
+        rows = self._whole_rows(holds, gang)
+        if rows is not None and not self.fleet.free[rows].any():
+            self.fleet.release_whole(rows, now_ms)
+            self.used -= int(self.map.count[rows].sum())
+            return
         for held in holds:
             row = self._row(held.node, gang)
             if not self.fleet.until[row, list(held.gpus)].all():
