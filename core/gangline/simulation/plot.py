@@ -59,13 +59,16 @@ def _lines(used: Any, queue: Any, cases: Sequence[Case]) -> None:
     for index, case in enumerate(cases):
         series = case.replay.tally.series
         share, waiting = (averaged(series, column, edges) for column in ("share", "waiting"))
-        style = {"color": _COLOURS[index % len(_COLOURS)], "linewidth": 1.4, "alpha": 0.9,
-                 "linestyle": "-" if index < len(_COLOURS) else "--"}
+        # Those drawn first are wider: where policies agree, each still shows.
+        style = {"color": _COLOURS[index % len(_COLOURS)], "linewidth": 1.3 + 0.7 * (len(cases) - 1 - index),
+                 "linestyle": "-" if index < len(_COLOURS) else "--", "solid_joinstyle": "round"}
         used.plot(middles, 100 * share, label=label(case, cases), **style)
         queue.plot(middles, waiting, **style)
-    used.set(title="GPUs in use", ylabel="% of the fleet", ylim=(0, 103))
+    used.set(title="GPUs in use (dotted: the last submission)", ylabel="% of the fleet", ylim=(0, 103))
     queue.set(title="Gangs waiting", ylabel="gangs", xlabel=f"{unit} since the first submission", ylim=(0, None))
+    last_ms = max(run.job.submit_ms for run in cases[0].replay.runs)
     for axes in (used, queue):
+        axes.axvline(last_ms / per_ms, color="#888888", linewidth=1, linestyle=":")
         axes.set_xlim(0, max(1, end_ms) / per_ms)
         _plain(axes)
 
