@@ -15,7 +15,7 @@ from gangline.plan.fleet import DOWN_MS, Bools, Ints
 from gangline.plan.outcome import NodeChoice
 from gangline.plan.parts import Parts, Useless
 from gangline.plan.policy import Policy
-from gangline.plan.snapshot import UNKNOWN_MS, PendingGang, Snapshot
+from gangline.plan.snapshot import UNKNOWN_MS, Held, PendingGang, Snapshot
 from gangline.plan.topology import LEAF
 from gangline.plan.usage import Usage
 
@@ -59,6 +59,7 @@ class Board:
         self.claim_until = np.zeros(self.map.size, np.int64)
         self.claims: list[Claim] = []
         self.horizon_ms = 0  # the latest known instant of any claim
+        self.given_back: dict[int, int] = {}  # row -> GPUs that are free from the next pass on
         self.log: list[int] = []
         self.usage = Usage(snapshot, fair=policy.fair)
         emulated = bool(self.map.emulated.any())
@@ -182,9 +183,7 @@ class Board:
         self._unwritten.append((rows, self._ends_ms(gang, self.now_ms)))
         self.log += rows
         if self.usage.counting:
-            kept = {held.node for held in gang.held}
-            self.usage.add(gang.tenant, [(self.map.values[row].gpu.type, int(self.map.count[row])) for row in rows
-                                         if self.map.names[row] not in kept])
+            self.usage.add(gang.tenant, [(self.map.values[row].gpu.type, int(self.map.count[row])) for row in rows])
 
     def _write(self) -> None:
         taken, self._unwritten = self._unwritten, []
@@ -238,16 +237,26 @@ class Board:
 
     def retake_part(self, row: int, gpus: Sequence[int], gang: PendingGang) -> None:
         """The gang starts again on the GPUs it holds."""
+        self.usage.add(gang.tenant, ((self.map.values[row].gpu.type, len(gpus)),))
         self._lease(row, gpus, self._ends_ms(gang, self.now_ms))
 
     def give_back(self, gang: PendingGang, nodes: Iterable[str]) -> None:
         """The gang's leases on those nodes end: they are free in the next pass, not in this one."""
         wanted = frozenset(nodes)
-        given = [held for held in gang.held if held.node in wanted]
-        self.usage.add(gang.tenant, self.usage.gpus_of(given), -1)
-        for held in given:
-            if held.node in self.map.row:
-                self._lease(self.map.row[held.node], held.gpus, self.now_ms)
+        for held in gang.held:
+            if held.node in wanted and held.node in self.map.row:
+                row = self.map.row[held.node]
+                self._lease(row, held.gpus, self.now_ms)
+                self.given_back[row] = self.given_back.get(row, 0) + len(held.gpus)
+
+    def cut_short(self, held: Held, ends_ms: int) -> None:
+        """A running gang leaves the node by then."""
+        row = self.map.row.get(held.node)
+        if row is not None:
+            until = self._until.setdefault(row, self.state.until[row].copy())
+            gpus = list(held.gpus)
+            until[gpus] = np.minimum(until[gpus], ends_ms)
+            self.ready[row] = max(int(until.max()), int(self.coming_ms[row]), self.now_ms)
 
     def _lease(self, row: int, gpus: Sequence[int], until_ms: int) -> None:
         until = self._until.setdefault(row, self.state.until[row].copy())

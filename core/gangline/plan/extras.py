@@ -10,7 +10,7 @@ import numpy as np
 from gangline.model.gpu import GpuAsk
 from gangline.plan.board import Board
 from gangline.plan.demand import demand_of
-from gangline.plan.fleet import Bools
+from gangline.plan.fleet import Bools, Ints
 from gangline.plan.outcome import Placement, Resize, Retirement
 from gangline.plan.place import Spot
 from gangline.plan.snapshot import UNKNOWN_MS, PoolState, RunningGang
@@ -69,29 +69,31 @@ def grow_running(board: Board) -> Resize | None:
     for run in runs:
         if board.now_ms - max(run.resized_ms, run.since_ms) >= board.policy.resize_every_ms:
             more = _room(board, run)
-            if more:
-                return Resize(gang=run.gang, size=len(run.holds) + more)
+            if run.again is not None and len(more):
+                board.keep(more, run.again, UNKNOWN_MS)  # nobody gives them back meanwhile
+                return Resize(gang=run.gang, size=len(run.holds) + len(more))
     return None
 
 
-def _room(board: Board, run: RunningGang) -> int:
-    """How many nodes the gang could have more."""
+def _room(board: Board, run: RunningGang) -> Ints:
+    """The nodes the gang could have more."""
     assert run.again is not None
     demand = demand_of(board.map, run.again)
     rows = np.asarray([board.map.row[held.node] for held in run.holds if held.node in board.map.row], np.int64)
+    none = rows[:0]
     if not len(rows) or demand.block:
-        return 0
+        return none
     ids = board.map.ids[demand.widest]
     kind = board.map.values[int(rows[0])].gpu
     asks = [choice.needs[0] for choice in demand.choices if _serves(choice.asks[0], kind)]
     if not asks:
-        return 0
+        return none
     mask = board.of_kind(asks[0].mask, bool(board.map.emulated[rows[0]])) & board.open
     free = np.flatnonzero(mask & (ids == ids[rows[0]]))[:run.most - len(run.holds)]
     while len(free) and not board.usage.allows(run.tenant, [
             (board.map.values[row].gpu.type, int(board.map.count[row])) for row in free]):
         free = free[:-1]
-    return len(free)
+    return free
 
 
 def _serves(ask: GpuAsk, kind: GpuAsk) -> bool:

@@ -67,7 +67,7 @@ def _best(board: Board, demand: Demand, choices: Sequence[Choice], available: In
     rank, choice, rows, ready = found
     level = board.map.levels.any if demand.single else demand.widest
     start_ms = int(ready.max())
-    coming = board.coming(rows)
+    coming = board.coming(rows) & (ready <= np.maximum(board.coming_ms[rows], board.now_ms))
     moving = bool(coming.any()) and start_ms < UNKNOWN_MS and bool(ready[coming].max() >= start_ms)
     return Forecast(choice, np.sort(rows), start_ms, level, rank[5] if not demand.single
                     else int(board.map.ids[level][rows[0]]), moving)

@@ -23,7 +23,7 @@ from gangline.plan.outcome import (
     Waiting,
 )
 from gangline.plan.place import Offers, Spot, place
-from gangline.plan.policy import Policy
+from gangline.plan.policy import Order, Policy
 from gangline.plan.preempt import Eviction, evict
 from gangline.plan.reasons import Asked, explain
 from gangline.plan.repair import complete, kept
@@ -71,6 +71,8 @@ class Decision:
         turns = Turns(queue, board.policy, board.usage, board.now_ms)
         for position in turns:
             self._turn(position, turns)
+            if self.reserved >= board.policy.reserve_first and board.policy.backfill is Order.SHORTEST:
+                turns.shortest_first()
             if board.policy.strict and self.blocked:
                 rest = turns.drop(np.ones(len(queue), np.bool_))
                 self._block([queue.gangs[at] for at in rest], WaitCode.ORDER)
@@ -80,13 +82,16 @@ class Decision:
         board, queue = self.board, self.board.snapshot.queue
         gang = queue.gangs[position]
         demand = board.demand(gang, int(queue.kind[position]))
+        if gang.held:  # it is placed anew with what it keeps, or gives all back
+            board.usage.add(gang.tenant, board.usage.gpus_of(gang.held), -1)
         offers = Offers.of(board, gang, demand)
         spot = self._repair(gang, demand, offers) if gang.held else place(board, gang, demand, offers)
         if spot is not None:
             self._start(gang, spot)
         elif demand.choices and not offers.choices:
             self._block([gang], WaitCode.QUOTA)
-            self._drop_alike(position, turns, WaitCode.QUOTA, same_tenant=True)
+            if not gang.held:
+                self._drop_alike(position, turns, WaitCode.QUOTA, same_tenant=True)
         elif not self._wait(gang, demand, offers) and not gang.held:
             self._drop_alike(position, turns, None, same_tenant=offers.refused)
 
@@ -135,7 +140,7 @@ class Decision:
     def _wait(self, gang: PendingGang, demand: Demand, offers: Offers) -> bool:
         """Keep, ask or preempt for a blocked gang; whether anything was decided."""
         board = self.board
-        left = self.reserved < board.policy.reserve_first
+        left = self._may_reserve(gang)
         if not left and not (board.may_grow and self._could_move(demand)):
             self._block([gang], None)
             return False
@@ -143,11 +148,11 @@ class Decision:
         if found is not None and found.moving:
             self._move(gang, demand, found)
             return True
-        eviction = evict(self, gang, demand, offers) if board.policy.preempt else None
+        eviction = evict(self, gang, demand, offers) if board.policy.preempt and left else None
         if eviction is not None:
             self._evict(gang, eviction)
             return True
-        self._block([gang], None, found)
+        self._block([gang], None, found if left else None)
         if found is None or not left:
             return False
         self.reserved += 1
@@ -158,6 +163,15 @@ class Decision:
         self._reserve(gang, rows, found.start_ms)
         board.keep(rows, gang, found.start_ms)
         return True
+
+    def _may_reserve(self, gang: PendingGang) -> bool:
+        policy = self.board.policy
+        if self.reserved >= policy.reserve_first:
+            return False
+        due_ms = gang.since_ms + policy.reserve_after_ms
+        if due_ms > self.board.now_ms:
+            self.due_ms = min(self.due_ms, due_ms)
+        return due_ms <= self.board.now_ms
 
     def _could_move(self, demand: Demand) -> bool:
         """Whether some row that boots or could be asked for would do and is not kept for anybody."""
@@ -177,7 +191,7 @@ class Decision:
                 pool = board.map.values[row].pool
                 self.asked_rows[pool] = self.asked_rows.get(pool, 0) + 1
             if len(asked) == len(virtual):
-                start_ms = int(board.ready[found.rows].max()) if not demand.single else int(
+                start_ms = int(board.available()[found.rows].max()) if not demand.single else int(
                     max(board.coming_ms[found.rows].max(), board.now_ms))
         for pool in {board.map.values[row].pool for row in found.rows if board.map.virtual[row]
                      and not board.virtual[row]}:
@@ -185,7 +199,7 @@ class Decision:
         rows = found.rows[~board.virtual[found.rows]]
         self._block([gang], WaitCode.CAPACITY, Forecast(found.choice, found.rows, start_ms, found.level, found.subtree,
                                                         moving=True), len(asked))
-        self._reserve(gang, rows[~board.map.virtual[rows]], start_ms)
+        self._reserve(gang, rows[~board.map.virtual[rows] & (board.claim[rows] < 0)], start_ms)
         if demand.single and len(rows):
             board.count_on(int(rows[0]), found.choice.asks[0].count, gang, start_ms)
         elif not demand.single:
@@ -205,13 +219,17 @@ class Decision:
                 at_ms=None if at_ms >= UNKNOWN_MS else at_ms))
 
     def _evict(self, gang: PendingGang, eviction: Eviction) -> None:
+        now_ms = self.board.now_ms
         for victim in eviction.victims:
-            known = self.preemptions.get(victim)
-            self.preemptions[victim] = Preemption(
-                gang=victim, gangs=(gang.gang,) if known is None else (*known.gangs, gang.gang),
-                reclaim=eviction.reclaim)
-        self.resizes += [Resize(gang=shrink.gang, size=shrink.size, nodes=shrink.nodes, gangs=(gang.gang,))
-                         for shrink in eviction.shrinks]
+            self.preemptions[victim.gang] = Preemption(
+                gang=victim.gang, gangs=(gang.gang,), reclaim=victim.priority >= gang.priority)
+            for held in victim.holds:
+                self.board.cut_short(held, now_ms + victim.grace_ms)
+        for shrink in eviction.shrinks:
+            self.resizes.append(Resize(gang=shrink.run.gang, size=shrink.size, gangs=(gang.gang,),
+                                       nodes=tuple(held.node for held in shrink.given)))
+            for held in shrink.given:
+                self.board.cut_short(held, now_ms + shrink.run.grace_ms)
         self.reserved += 1
         rows = eviction.rows[self.board.in_service[eviction.rows]]
         self._block([gang], None, Forecast(eviction.choice, eviction.rows, eviction.start_ms, eviction.level,

@@ -23,7 +23,8 @@ class Policy:
     """How a pass orders, keeps, backfills, asks and preempts. All times are milliseconds.
 
     `strict` lets nobody pass a gang that is blocked. `reserve_first` blocked gangs get node sets that
-    others may use only for as long as they surely leave in time. `protect_after_ms` puts the oldest
+    others may use only for as long as they surely leave in time, if they have waited for `reserve_after_ms`;
+    `backfill` is the order of those that come after them. `protect_after_ms` puts the oldest
     gang of its priority first once it has waited so long. `age_after_ms` lifts a gang by one class of
     priority once it has waited so long. With `fair`, tenants of one priority take turns by their
     weighted dominant share. A reservation stays in its subtree unless another is earlier by more than
@@ -34,6 +35,8 @@ class Policy:
     order: Order = Order.SUBMITTED
     strict: bool = False
     reserve_first: int = 4
+    reserve_after_ms: int = 0
+    backfill: Order = Order.SUBMITTED
     protect_after_ms: int | None = None
     age_after_ms: int | None = 24 * HOUR_MS
     fair: bool = True

@@ -12,7 +12,7 @@ from gangline.plan.board import Board
 from gangline.plan.demand import Choice, Demand
 from gangline.plan.fleet import Bools, Ints
 from gangline.plan.place import Offers
-from gangline.plan.snapshot import PendingGang, RunningGang
+from gangline.plan.snapshot import Held, PendingGang, RunningGang
 
 if TYPE_CHECKING:
     from gangline.plan.planner import Decision
@@ -22,18 +22,17 @@ if TYPE_CHECKING:
 class Shrink:
     """An elastic gang that gives up nodes."""
 
-    gang: str
+    run: RunningGang
     size: int
-    nodes: tuple[str, ...]
+    given: tuple[Held, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
     """Who makes room, and the rows that this frees for the gang, from `start_ms` on."""
 
-    victims: tuple[str, ...]
+    victims: tuple[RunningGang, ...]
     shrinks: tuple[Shrink, ...]
-    reclaim: bool
     choice: Choice
     rows: Ints
     start_ms: int
@@ -47,14 +46,19 @@ class _Victim:
     rows: tuple[int, ...]
     gpus: tuple[int, ...]
     cost: int
-    reclaim: bool
 
     @property
     def rank(self) -> tuple[int, int, int, str]:
         return self.run.priority, self.cost, -self.run.since_ms, self.run.gang
 
+    @property
+    def beyond_least(self) -> set[int]:
+        """The rows that an elastic gang can give up."""
+        return set(sorted(self.rows)[self.run.least:])
+
 
 _Value = tuple[int, int, int, int, int]
+_GIVEN_BACK = ""  # who holds what is free from the next pass on
 
 
 def evict(decision: Decision, gang: PendingGang, demand: Demand, offers: Offers) -> Eviction | None:
@@ -83,19 +87,20 @@ class _Search:
             for held in run.holds:
                 if held.node in board.map.row:
                     self.holders.setdefault(board.map.row[held.node], {})[run.gang] = len(held.gpus)
-        kinds = sorted({kind for choice in demand.choices for kind, _ in choice.gpus})
+        for row, gpus in board.given_back.items():
+            self.holders.setdefault(row, {})[_GIVEN_BACK] = gpus
+        self.leaving = self.ending | {_GIVEN_BACK}
+        self._going: dict[str, dict[str, int]] | None = None
         self.victims = sorted((victim for run in board.snapshot.running
                                if run.gang not in self.ending and run.gang not in shrinking
-                               and (victim := self._victim(decision, run, kinds)) is not None),
+                               and (victim := self._victim(decision, run)) is not None),
                               key=lambda victim: victim.rank)
-        allowed = board.allowed(board.variant(gang)) & board.in_service
-        self.usable: Bools = allowed
+        self.usable: Bools = board.in_service & (board.claim < 0)
         self.coming = False  # enough is being freed already
 
-    def _victim(self, decision: Decision, run: RunningGang, kinds: Sequence[str]) -> _Victim | None:
-        board, policy, gang = self.board, self.board.policy, self.gang
-        reclaim = run.priority >= gang.priority
-        if not run.preemptible or (reclaim and not self._reclaims(run, kinds)):
+    def _victim(self, decision: Decision, run: RunningGang) -> _Victim | None:
+        board, policy = self.board, self.board.policy
+        if not run.preemptible or (run.priority >= self.gang.priority and not board.usage.limited):
             return None
         spared_ms = max(run.since_ms + policy.min_runtime_ms,
                         run.preempted_ms + policy.cool_down_ms if run.preempted_ms else 0)
@@ -105,13 +110,22 @@ class _Search:
         held = [(board.map.row[held.node], len(held.gpus)) for held in run.holds if held.node in board.map.row]
         saved_ms = run.since_ms if run.saved_ms is None else run.saved_ms
         cost = max(0, board.now_ms - saved_ms) * sum(gpus for _, gpus in held)
-        return _Victim(run, tuple(row for row, _ in held), tuple(gpus for _, gpus in held), cost, reclaim)
+        return _Victim(run, tuple(row for row, _ in held), tuple(gpus for _, gpus in held), cost)
 
-    def _reclaims(self, run: RunningGang, kinds: Sequence[str]) -> bool:
-        usage = self.board.usage
-        least = self.demand.choices[0].gpus if self.demand.choices else ()
-        return (usage.limited and usage.lends(self.gang.tenant, run.tenant, kinds)
-                and usage.allows(self.gang.tenant, least, borrow=False))
+    def _victims_of(self, choice: Choice) -> list[_Victim]:
+        """Those of lower priority, and those whose tenant gives back what it borrowed."""
+        return [victim for victim in self.victims if victim.run.priority < self.gang.priority
+                or self.board.usage.reclaims(self.gang.tenant, victim.run.tenant, choice.gpus, self._leaving())]
+
+    def _leaving(self) -> dict[str, dict[str, int]]:
+        if self._going is None:
+            self._going = {}
+            for run in self.board.snapshot.running:
+                if run.gang in self.ending:
+                    use = self._going.setdefault(run.tenant, {})
+                    for kind, count in self.board.usage.gpus_of(run.holds):
+                        use[kind] = use.get(kind, 0) + count
+        return self._going
 
     def options(self, choices: Sequence[Choice]) -> Iterator[tuple[_Value, Eviction]]:
         for choice in choices:
@@ -130,27 +144,27 @@ class _Search:
             meets |= need.mask
         usable = meets & self.usable
         had = usable & board.whole
-        for row, gangs in self.holders.items():
-            left = gangs.keys() <= self.ending and board.free[row] + sum(gangs.values()) >= board.map.count[row]
-            had[row] |= left and usable[row]
-        subtrees = {int(ids[row]) for victim in self.victims for row in victim.rows if usable[row]}
+        for row in self.holders:
+            had[row] |= usable[row] and self._leased_only_by(row, self.leaving)
+        victims = self._victims_of(choice)
+        subtrees = {int(ids[row]) for victim in victims for row in victim.rows if usable[row]}
         if self._enough_somewhere(choice, had, ids):
             self.coming = True
             return
         for subtree in sorted(subtrees):
             inside = ids == subtree
-            option = self._in_subtree(choice, subtree, had & inside, usable & inside)
+            option = self._in_subtree(choice, subtree, victims, had & inside, usable & inside)
             if option is not None:
                 yield option
 
     def _enough_somewhere(self, choice: Choice, had: Bools, ids: Ints) -> bool:
         return any(self._enough(choice, had & (ids == subtree)) for subtree in np.unique(ids[had]))
 
-    def _in_subtree(self, choice: Choice, subtree: int, had: Bools,
+    def _in_subtree(self, choice: Choice, subtree: int, victims: Sequence[_Victim], had: Bools,
                     usable: Bools) -> tuple[_Value, Eviction] | None:
-        victims = [victim for victim in self.victims if any(usable[row] for row in victim.rows)]
-        shrinks = [victim for victim in victims if 0 < victim.run.least < len(victim.rows)]
-        given = {victim.run.gang: set(sorted(victim.rows)[victim.run.least:]) for victim in shrinks}
+        victims = [victim for victim in victims if any(usable[row] for row in victim.rows)]
+        shrinks = _elastic(victims)
+        given = {victim.run.gang: victim.beyond_least for victim in shrinks}
 
         def after_shrinks(chosen: Sequence[_Victim]) -> Bools:
             rows = {row for victim in chosen for row in given[victim.run.gang]}
@@ -171,9 +185,14 @@ class _Search:
         """Rows to be had once those gangs have left the rows."""
         freed = had.copy()
         for row in rows:
-            if usable[row] and self.holders[row].keys() <= self.ending | gangs:
-                freed[row] = True
+            freed[row] |= usable[row] and self._leased_only_by(row, self.leaving | gangs)
         return freed
+
+    def _leased_only_by(self, row: int, gangs: set[str]) -> bool:
+        """Whether all of the row is free once those gangs have left; what this pass placed on it stays."""
+        held = self.holders[row]
+        gpus = int(self.board.free[row]) + sum(held.values())
+        return held.keys() <= gangs and gpus == self.board.map.count[row]
 
     def _enough(self, choice: Choice, rows: Bools) -> bool:
         """Whether the rows meet all needs; real and emulated nodes are never in one subtree."""
@@ -212,13 +231,13 @@ class _Search:
         board, need = self.board, choice.needs[0]
         usable = need.mask & self.usable
         on_row: dict[int, list[_Victim]] = {}
-        for victim in self.victims:
+        for victim in self._victims_of(choice):
             for row in victim.rows:
                 if usable[row]:
                     on_row.setdefault(row, []).append(victim)
         for row in sorted(set(on_row) | {row for row in self.holders if usable[row]}):
             held = self.holders[row]
-            free = int(board.free[row]) + sum(gpus for gang, gpus in held.items() if gang in self.ending)
+            free = int(board.free[row]) + sum(gpus for gang, gpus in held.items() if gang in self.leaving)
             if free >= need.ask.count:
                 self.coming = True
                 return
@@ -226,9 +245,12 @@ class _Search:
             def enough(some: Sequence[_Victim], free: int = free, held: dict[str, int] = held) -> bool:
                 return free + sum(held[victim.run.gang] for victim in some) >= need.ask.count
 
-            chosen = _least(on_row.get(row, []), enough)
+            victims = on_row.get(row, [])
+            shrunk = _least([victim for victim in _elastic(victims) if row in victim.beyond_least], enough)
+            chosen = _least(victims, enough) if shrunk is None else shrunk
             if chosen is not None:
-                yield self._option(choice, row, board.map.levels.any, chosen, np.asarray([row], np.int64), ends=True)
+                yield self._option(choice, row, board.map.levels.any, chosen, np.asarray([row], np.int64),
+                                   ends=shrunk is None)
 
     def _option(self, choice: Choice, place: int, level: int, chosen: Sequence[_Victim], rows: Ints, *,
                 ends: bool) -> tuple[_Value, Eviction]:
@@ -236,17 +258,21 @@ class _Search:
         value = (max(victim.run.priority for victim in chosen), sum(victim.cost for victim in chosen) if ends else 0,
                  len(chosen), choice.rank, place)
         used = set(rows.tolist())
-        shrinks = () if ends else tuple(_shrink(board, victim, used) for victim in chosen)
+        shrinks = () if ends else tuple(_shrink(victim, used, board) for victim in chosen)
         grace_ms = max(victim.run.grace_ms for victim in chosen)
         return value, Eviction(
-            tuple(victim.run.gang for victim in chosen) if ends else (), shrinks,
-            ends and any(victim.reclaim for victim in chosen), choice, rows, board.now_ms + grace_ms, level,
+            tuple(victim.run for victim in chosen) if ends else (), shrinks, choice, rows, board.now_ms + grace_ms, level,
             int(board.map.ids[level][rows[0]]))
 
 
-def _shrink(board: Board, victim: _Victim, used: set[int]) -> Shrink:
-    rows = sorted(set(victim.rows) & used)
-    return Shrink(victim.run.gang, len(victim.rows) - len(rows), tuple(board.map.names[row] for row in rows))
+def _elastic(victims: Sequence[_Victim]) -> list[_Victim]:
+    return [victim for victim in victims if 0 < victim.run.least < len(victim.rows)]
+
+
+def _shrink(victim: _Victim, used: set[int], board: Board) -> Shrink:
+    given = sorted((held for held in victim.run.holds if board.map.row.get(held.node) in used),
+                   key=lambda held: board.map.row[held.node])
+    return Shrink(victim.run, len(victim.rows) - len(given), tuple(given))
 
 
 def _least(candidates: Sequence[_Victim], enough: Callable[[Sequence[_Victim]], bool]) -> list[_Victim] | None:

@@ -44,7 +44,7 @@ def _merged(blocked: Sequence[Asked]) -> list[Asked]:
     groups: dict[tuple[object, ...], Asked] = {}
     for number, asked in enumerate(blocked):
         head = asked.gangs[0]
-        tenant = head.tenant if asked.code is WaitCode.QUOTA else ""
+        tenant = "" if asked.code is WaitCode.ORDER else head.tenant  # quota may refuse one what another may have
         key: tuple[object, ...] = (asked.code, _signature(asked, head), tenant)
         if asked.found is not None or head.held:
             key = (number,)
@@ -129,6 +129,8 @@ class _Reasons:
         board = self.board
         if found is None:
             offers = Offers.of(board, gang, demand)
+            if demand.choices and not offers.choices:
+                return self._quota(gang, demand)
             found = forecast(board, gang, demand, offers.choices)
         if found is None:
             return self._in_vain(gang, demand)
@@ -139,7 +141,7 @@ class _Reasons:
         if gang.gang in holders:
             holders.remove(gang.gang)
             many -= 1
-        kept = claimers if claimers is not None else self._claimers(serving & (board.free > 0), board.variant(gang))
+        kept = claimers if claimers is not None else self._claimers(serving & (board.free > 0), gang)
         ready = self._ready(gang, demand, serving)
         scene = _Scene(found, serving, ready, reserved, holders, many, kept)
         return self._made(gang, WaitCode.RESERVED if reserved else WaitCode.BUSY, self._text(gang, demand, scene),
@@ -220,12 +222,13 @@ class _Reasons:
             return None
         rows: Bools = np.zeros(board.map.size, np.bool_)
         rows[spot.rows] = True
-        return self._claimers(rows, board.variant(gang)) or None
+        return self._claimers(rows, gang) or None
 
-    def _claimers(self, rows: Bools, variant: Variant) -> list[str]:
-        board = self.board
+    def _claimers(self, rows: Bools, gang: PendingGang) -> list[str]:
+        board, variant = self.board, self.board.variant(gang)
         claims: Ints = board.claim[rows & (board.claim >= 0)]
-        return list(dict.fromkeys(board.claims[claim].gang for claim in claims.tolist() if claim not in variant))
+        names = dict.fromkeys(board.claims[claim].gang for claim in claims.tolist() if claim not in variant)
+        return [name for name in names if name != gang.gang]
 
     def _held_by(self) -> Holders:
         if self._holders is None:

@@ -11,7 +11,7 @@ from gangline.plan.board import Board, Variant
 from gangline.plan.demand import Choice, Demand
 from gangline.plan.fleet import Bools, Ints
 from gangline.plan.outcome import NodeChoice
-from gangline.plan.place import Offers, Spot
+from gangline.plan.place import Offers, Spot, gpus_of
 from gangline.plan.snapshot import Held, PendingGang
 
 
@@ -55,9 +55,7 @@ def complete(board: Board, gang: PendingGang, demand: Demand, keeps: list[Kept],
         chosen = {ask: found.tolist() for ask, found in by_ask.items()}
         spot = Spot(choice, [row for found in chosen.values() for row in found],
                     board.members(demand, choice.asks, chosen), kept=True)
-        held = set(rows.tolist())
-        new = [(board.map.values[row].gpu.type, int(board.map.count[row])) for row in spot.rows if row not in held]
-        if board.usage.allows(gang.tenant, new):
+        if board.usage.allows(gang.tenant, gpus_of(spot, board)):
             return spot
         offers.refuse(choice)
     return None

@@ -31,7 +31,8 @@ class Turns:
     def __init__(self, queue: Queue, policy: Policy, usage: Usage, now_ms: int) -> None:
         self._queue, self._policy, self._usage, self._now_ms = queue, policy, usage, now_ms
         self.alive: Bools = np.ones(len(queue), np.bool_)
-        self._drops = 0
+        self._drops = 1  # lanes begin behind, so that they look at what was dropped before their turn
+        self._short = False
         self.repairing = self._repairing()
         self.any_repairing = bool(self.repairing.any())
 
@@ -42,6 +43,12 @@ class Turns:
             self.alive[gone] = False
             self._drops += 1
         return gone
+
+    def shortest_first(self) -> None:
+        """From now on, take the gangs that are left in each run by how long they may run."""
+        if not self._short:
+            self._short = True
+            self._drops += 1
 
     def __iter__(self) -> Iterator[int]:
         for group in self._groups():
@@ -59,11 +66,16 @@ class Turns:
     def _next(self, lane: _Lane) -> int | None:
         if lane.drops != self._drops:
             left = lane.positions[lane.at:]
-            lane.positions, lane.at, lane.drops = left[self.alive[left]], 0, self._drops
+            lane.positions, lane.at, lane.drops = self._sorted(left[self.alive[left]]), 0, self._drops
         if lane.at == len(lane.positions):
             return None
         lane.at += 1
         return int(lane.positions[lane.at - 1])
+
+    def _sorted(self, positions: Ints) -> Ints:
+        if not self._short:
+            return positions
+        return positions[np.argsort(self._queue.bound[positions], kind="stable")]
 
     def _lanes(self, group: Ints) -> list[_Lane]:
         tenants = self._queue.tenant[group]

@@ -71,16 +71,16 @@ class Usage:
             self._shares[tenant] = found
         return found
 
-    def allows(self, tenant: str, gpus: Gpus, *, borrow: bool = True) -> bool:
-        """Whether the tenant may have so many GPUs more; without `borrow`, of its own quota alone."""
+    def allows(self, tenant: str, gpus: Gpus) -> bool:
+        """Whether the tenant may have so many GPUs more."""
         if not self.limited or tenant not in self._quota:
             return True
         more: dict[str, int] = {}
         for kind, count in gpus:
             more[kind] = more.get(kind, 0) + count
-        return all(self._allows(tenant, kind, count, borrow) for kind, count in more.items())
+        return all(self._allows(tenant, kind, count) for kind, count in more.items())
 
-    def _allows(self, tenant: str, kind: str, more: int, borrow: bool) -> bool:
+    def _allows(self, tenant: str, kind: str, more: int) -> bool:
         nominal = self._quota[tenant].get(kind)
         if nominal is None:
             return True
@@ -88,20 +88,28 @@ class Usage:
         if after <= nominal:
             return True
         known = self._tenants[tenant]
-        if not borrow or known.cohort is None or (known.borrow is not None and after > nominal + known.borrow):
+        if known.cohort is None or (known.borrow is not None and after > nominal + known.borrow):
             return False
         members = [name for name in self._cohorts[known.cohort] if kind in self._quota[name]]
         used = sum(self._use.get(name, {}).get(kind, 0) for name in members)
         return used + more <= sum(self._quota[name][kind] for name in members)
 
-    def lends(self, lender: str, borrower: str, kinds: Iterable[str]) -> bool:
-        """Whether the borrower holds more of one of the types than its quota, in the lender's cohort."""
+    def reclaims(self, lender: str, borrower: str, gpus: Gpus, going: Mapping[str, Mapping[str, int]]) -> bool:
+        """Whether the borrower, of the lender's cohort, holds more than its quota of what the lender may have by its own.
+
+        `going` is what gangs that are ending hold, by tenant and type: it does not count.
+        """
         mine, other = self._tenants.get(lender), self._tenants.get(borrower)
-        if mine is None or other is None or mine.cohort is None or mine.cohort != other.cohort:
+        if mine is None or other is None or mine is other or mine.cohort is None or mine.cohort != other.cohort:
             return False
-        quota = self._quota[borrower]
-        return lender != borrower and any(
-            kind in quota and self._use.get(borrower, {}).get(kind, 0) > quota[kind] for kind in kinds)
+
+        def over(tenant: str, kind: str, more: int) -> bool:
+            use = self._use.get(tenant, {}).get(kind, 0) - going.get(tenant, {}).get(kind, 0)
+            return kind in self._quota[tenant] and use + more > self._quota[tenant][kind]
+
+        gpus = tuple(gpus)
+        return (not any(over(lender, kind, count) for kind, count in gpus)
+                and any(over(borrower, kind, 0) for kind, _ in gpus))
 
     def quota_text(self, tenant: str, kinds: Iterable[str]) -> str:
         """What the tenant uses of what it may use, of each limited type: "24 of 32 H100"."""
