@@ -34,7 +34,7 @@ STATS = (("mean wait", "wait_s", "mean"), ("longest wait", "wait_s", "max"),
 # Ratios to EASY by policy, in the order of STATS.
 TARGETS = {"submit-order": (1.0, 1.05, 1.05), "short-first": (0.8, 1.5, 1.5)}
 LEAVES = 1.1
-LOCAL = Recipe(jobs=20_000, load=0.7)
+LOCAL = Recipe(jobs=5000, load=0.7, least=2)
 Found = dict[str, Mapping[str, Any]]
 
 
