@@ -325,7 +325,8 @@ class _World:
 
 POLICIES = st.one_of(st.sampled_from(list(NAMED.values())), st.builds(
     Policy, name=st.just("random"), order=st.sampled_from(Order), strict=st.sampled_from([False, False, False, True]),
-    reserve_first=st.sampled_from([0, 1, 4]), protect_after_ms=st.sampled_from([None, 0, HOUR_MS]),
+    reserve_first=st.sampled_from([0, 1, 4]), reserve_after_ms=st.sampled_from([0, 0, HOUR_MS]),
+    backfill=st.sampled_from(Order), protect_after_ms=st.sampled_from([None, 0, HOUR_MS]),
     age_after_ms=st.sampled_from([None, HOUR_MS, 24 * HOUR_MS]), fair=st.booleans(), capacity=st.booleans(),
     preempt=st.booleans(), min_runtime_ms=st.sampled_from([0, 5 * 60_000]),
     cool_down_ms=st.sampled_from([0, 10 * 60_000]), resize_every_ms=st.sampled_from([0, 10 * 60_000]),

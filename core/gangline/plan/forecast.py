@@ -107,10 +107,10 @@ def _part_ready(board: Board, rows: Ints, count: int) -> Ints:
     until[until < 0] = DOWN_MS
     until.sort(axis=1)
     ready = np.maximum(np.maximum(until[:, count - 1], board.coming_ms[rows]), board.now_ms)
+    taken = board.taken[rows]
+    ready[taken] = board.ready[rows][taken]  # a gang in repair may have held part of it until nobody knew when
     claimed = board.claim[rows] >= 0
     ready[claimed] = np.maximum(ready[claimed], board.claim_until[rows][claimed])
-    taken = board.taken[rows]
-    ready[taken] = np.maximum(ready[taken], board.ready[rows][taken])
     return ready
 
 

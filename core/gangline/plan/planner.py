@@ -63,7 +63,8 @@ class Decision:
     blocked: list[Asked] = field(default_factory=list)
     spots: dict[str, Spot] = field(default_factory=dict)  # of elastic gangs placed
     due_ms: int = UNKNOWN_MS
-    reserved: int = 0
+    reserved: int = 0  # gangs that nodes are kept for
+    evicted: int = 0  # gangs that others were preempted for
 
     def run(self) -> None:
         board = self.board
@@ -135,23 +136,25 @@ class Decision:
         if code is None and board.horizon_ms:
             better = (queue.bound < queue.bound[position]) & (board.now_ms + queue.bound <= board.horizon_ms)
             alike &= ~better
-        self._block([queue.gangs[at] for at in turns.drop(alike)], code)
+        self.blocked[-1].gangs.extend(queue.gangs[at] for at in turns.drop(alike))
 
     def _wait(self, gang: PendingGang, demand: Demand, offers: Offers) -> bool:
         """Keep, ask or preempt for a blocked gang; whether anything was decided."""
         board = self.board
-        left = self._may_reserve(gang)
-        if not left and not (board.may_grow and self._could_move(demand)):
+        room = self.reserved < board.policy.reserve_first
+        evicts = self._may_evict(gang)
+        if not room and not evicts and not (board.may_grow and self._could_move(demand)):
             self._block([gang], None)
             return False
         found = forecast(board, gang, demand, offers.choices)
         if found is not None and found.moving:
             self._move(gang, demand, found)
             return True
-        eviction = evict(self, gang, demand, offers) if board.policy.preempt and left else None
+        eviction = evict(self, gang, demand, offers) if evicts else None
         if eviction is not None:
             self._evict(gang, eviction)
             return True
+        left = room and self._waited(gang)
         self._block([gang], None, found if left else None)
         if found is None or not left:
             return False
@@ -164,11 +167,14 @@ class Decision:
         board.keep(rows, gang, found.start_ms)
         return True
 
-    def _may_reserve(self, gang: PendingGang) -> bool:
-        policy = self.board.policy
-        if self.reserved >= policy.reserve_first:
-            return False
-        due_ms = gang.since_ms + policy.reserve_after_ms
+    def _may_evict(self, gang: PendingGang) -> bool:
+        board, policy = self.board, self.board.policy
+        return (policy.preempt and self.evicted < policy.preempt_first
+                and (gang.priority > board.least_priority or board.usage.limited))
+
+    def _waited(self, gang: PendingGang) -> bool:
+        """Whether it has waited for as long as the policy demands before it keeps nodes for a gang."""
+        due_ms = gang.since_ms + self.board.policy.reserve_after_ms
         if due_ms > self.board.now_ms:
             self.due_ms = min(self.due_ms, due_ms)
         return due_ms <= self.board.now_ms
@@ -230,7 +236,7 @@ class Decision:
                                        nodes=tuple(held.node for held in shrink.given)))
             for held in shrink.given:
                 self.board.cut_short(held, now_ms + shrink.run.grace_ms)
-        self.reserved += 1
+        self.evicted += 1
         rows = eviction.rows[self.board.in_service[eviction.rows]]
         self._block([gang], None, Forecast(eviction.choice, eviction.rows, eviction.start_ms, eviction.level,
                                            eviction.subtree, moving=False))

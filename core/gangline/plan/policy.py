@@ -34,14 +34,15 @@ class Policy:
     name: str = "submit-order"
     order: Order = Order.SUBMITTED
     strict: bool = False
-    reserve_first: int = 4
+    reserve_first: int = 1
     reserve_after_ms: int = 0
-    backfill: Order = Order.SUBMITTED
+    backfill: Order = Order.SHORTEST
     protect_after_ms: int | None = None
     age_after_ms: int | None = 24 * HOUR_MS
     fair: bool = True
     capacity: bool = True
     preempt: bool = True
+    preempt_first: int = 8
     min_runtime_ms: int = 5 * MINUTE_MS  # nobody is preempted before it ran so long
     cool_down_ms: int = 10 * MINUTE_MS  # nor again within so long
     resize_every_ms: int = 10 * MINUTE_MS  # an elastic gang changes its size at most so often
@@ -50,11 +51,12 @@ class Policy:
 
 
 _SUBMIT_ORDER = Policy()
-_PLAIN = replace(_SUBMIT_ORDER, fair=False, age_after_ms=None, preempt=False)
+_PLAIN = replace(_SUBMIT_ORDER, fair=False, age_after_ms=None, preempt=False, backfill=Order.SUBMITTED)
 
 POLICIES: Mapping[str, Policy] = MappingProxyType({policy.name: policy for policy in (
     _SUBMIT_ORDER,
-    replace(_SUBMIT_ORDER, name="short-first", order=Order.SHORTEST, protect_after_ms=4 * HOUR_MS),
+    replace(_SUBMIT_ORDER, name="short-first", order=Order.SHORTEST, protect_after_ms=4 * HOUR_MS,
+            reserve_after_ms=4 * HOUR_MS),
     # What others do, for comparison.
     replace(_PLAIN, name="fifo", strict=True, reserve_first=0),
     replace(_PLAIN, name="best-effort-fifo", reserve_first=0),

@@ -261,8 +261,8 @@ class _Search:
         shrinks = () if ends else tuple(_shrink(victim, used, board) for victim in chosen)
         grace_ms = max(victim.run.grace_ms for victim in chosen)
         return value, Eviction(
-            tuple(victim.run for victim in chosen) if ends else (), shrinks, choice, rows, board.now_ms + grace_ms, level,
-            int(board.map.ids[level][rows[0]]))
+            tuple(victim.run for victim in chosen) if ends else (), shrinks, choice, rows,
+            board.now_ms + grace_ms, level, int(board.map.ids[level][rows[0]]))
 
 
 def _elastic(victims: Sequence[_Victim]) -> list[_Victim]:

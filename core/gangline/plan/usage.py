@@ -95,7 +95,7 @@ class Usage:
         return used + more <= sum(self._quota[name][kind] for name in members)
 
     def reclaims(self, lender: str, borrower: str, gpus: Gpus, going: Mapping[str, Mapping[str, int]]) -> bool:
-        """Whether the borrower, of the lender's cohort, holds more than its quota of what the lender may have by its own.
+        """Whether the borrower, of the lender's cohort, holds more than its quota of what is the lender's own.
 
         `going` is what gangs that are ending hold, by tenant and type: it does not count.
         """

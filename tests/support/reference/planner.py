@@ -61,16 +61,19 @@ class _Pass:
 
     def run(self) -> Plan:
         every = [gang for group in groups(self.world) for gang in group]
+        looked = False
         for group in groups(self.world):
             left = list(group)
             while left:
-                gang = next_of(self.world, self.use, left)
+                backfill = looked and self.given_reservations >= self.policy.reserve_first
+                gang = next_of(self.world, self.use, left, backfill=backfill)
                 left.remove(gang)
                 if gang.gang in self.waits:
                     continue  # one that asks for the same found nothing
                 if self.policy.strict and self.waits:
                     self.waits[gang.gang] = _Wait(gang, WaitCode.ORDER)
                     continue
+                looked = True
                 self._turn(gang, [other for other in every if other.gang not in {*self.placed, *self.waits, gang.gang}])
         grow_placed(self.world, self.use, self.placed)
         grown = grow_running(self.world, self.use)
@@ -124,6 +127,8 @@ class _Pass:
         eviction = evict(self.world, self.use, wait.gang, offers.choices) if self.policy.preempt else None
         if eviction is not None:
             self._evict(wait.gang, eviction)
+        elif self.now_ms - wait.gang.since_ms < self.policy.reserve_after_ms:
+            return False
         else:
             rows = just_in_time(self.world, wait.gang, found)
             self._reserve(wait.gang, [row for row in rows if row.in_service and row.claim is None], found.start_ms)

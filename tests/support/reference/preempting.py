@@ -110,7 +110,8 @@ class _Room:
                               strict=True):
             order = sorted((row for row in rows if row not in taken),
                            key=lambda row: (not row.leased_only_by(set()), row.index))
-            taken += _in_blocks(order, block_of(self.gang))[:need.size]
+            order = order if self.gang.domain_size is None else _in_blocks(order, self.gang.domain_size)
+            taken += order[:need.size]
         return taken
 
     def _eviction(self, chosen: list[RunningGang], used: list[Row], *, shrink: bool) -> Eviction:

@@ -29,12 +29,14 @@ def groups(world: World) -> Iterator[list[PendingGang]]:
         yield sorted((gang for gang in gangs if group_of(gang) == group), key=rank)
 
 
-def next_of(world: World, use: Use, left: list[PendingGang]) -> PendingGang:
-    """The first gang of the tenant with the smallest share."""
-    if not world.policy.fair:
-        return left[0]
-    tenant = min({gang.tenant for gang in left}, key=lambda name: (use.share(name), name))
-    return next(gang for gang in left if gang.tenant == tenant)
+def next_of(world: World, use: Use, left: list[PendingGang], *, backfill: bool) -> PendingGang:
+    """The first gang of the tenant with the smallest share; when only backfill is left to do, perhaps the shortest."""
+    if world.policy.fair:
+        tenant = min({gang.tenant for gang in left}, key=lambda name: (use.share(name), name))
+        left = [gang for gang in left if gang.tenant == tenant]
+    if backfill and world.policy.backfill is Order.SHORTEST:
+        return min(left, key=lambda gang: gang.bound_ms)
+    return left[0]
 
 
 def _effective(world: World, gang: PendingGang) -> int:
