@@ -53,9 +53,11 @@ def test_json_and_its_defaults(here: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_the_fleets_own_policy_is_compared(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("fleet.yaml").write_text(FLEET + "scheduling: {policy: short-first, reserve_first: 0}\n")
+    Path("fleet.yaml").write_text(FLEET + "scheduling: {policy: submit-order, reserve_first: 0}\n")
     assert simulate("--json") == 0
-    assert set(as_json(capsys)["policies"]) == {"short-first", "easy"}
+    found = as_json(capsys)["policies"]
+    assert set(found) == {"submit-order", "easy"}
+    assert found["submit-order"]["wait_s"]["max"] > found["easy"]["wait_s"]["max"]  # nothing is kept for the second
 
 
 def test_a_fleet_thought_up(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,9 +13,9 @@ from gangline.cli.output import news, show, show_json
 from gangline.cli.render_simulation import Watch, as_table, plain
 from gangline.cli.yamlfile import read_fleet
 from gangline.model.errors import Rejected
-from gangline.model.fleet import Fleet
 from gangline.model.gpu import GpuAsk, parse_gpu
 from gangline.model.units import parse_duration_s
+from gangline.plan.declared import policy_of
 from gangline.plan.policy import POLICIES, Policy
 from gangline.simulation.compare import compare
 from gangline.simulation.demand import Limits
@@ -116,7 +116,9 @@ def simulate(trace_path: Path | None, recipe: str | None, names: tuple[str, ...]
     """
     worlds, own = _worlds(given)
     trace = _trace(trace_path, recipe, worlds[0], given)
-    policies = [POLICIES[name] for name in dict.fromkeys(names)] or _default_policies(own)
+    # What the fleet's file wants otherwise of its policy holds wherever that one is compared.
+    policies = [own if name == own.name else POLICIES[name] for name in dict.fromkeys(names)]
+    policies = policies or _default_policies(own)
     limits = Limits.parse(limits_text, trace)
     conditions = Conditions(seed=given["seed"], failures_per_node_day=given["failures"],
                             repair_ms=given["repair_ms"], checkpoint_ms=given["checkpoint_ms"])
@@ -150,7 +152,7 @@ def _worlds(given: dict[str, Any]) -> tuple[list[World], Policy]:
     worlds = [world_of(fleet, "the fleet")]
     for pool, count in what_ifs:
         worlds.append(world_of(resized(fleet, {pool: count}), f"{pool}={count}"))
-    return worlds, _policy_of(fleet)
+    return worlds, policy_of(fleet.scheduling)
 
 
 def _without_file(topology: Path | None, nodes: int | None, gpu: GpuAsk, what_ifs: Sequence[Any]) -> World:
@@ -164,10 +166,6 @@ def _without_file(topology: Path | None, nodes: int | None, gpu: GpuAsk, what_if
         return single_pool(nodes, gpu)
     raise Rejected("there is no fleet to replay on", field="--fleet",
                    fix="give --fleet FLEET.yaml, --topology HOSTS.csv or --nodes N")
-
-
-def _policy_of(fleet: Fleet) -> Policy:
-    return POLICIES[fleet.scheduling.policy]
 
 
 def _trace(path: Path | None, recipe: str | None, world: World, given: dict[str, Any]) -> Trace:

@@ -10,6 +10,7 @@ from pathlib import Path
 from gangline.model.errors import Rejected
 from gangline.model.fleet import DeclaredNode, Fleet, NodeCondition, Pool
 from gangline.model.gpu import CPU, GpuAsk
+from gangline.plan.declared import pool_state, tenant_state
 from gangline.plan.snapshot import NodeState, PoolState, TenantState
 from gangline.simulation.rows import csv_rows
 
@@ -51,28 +52,15 @@ def world_of(fleet: Fleet, name: str = "fleet") -> World:
     nodes = tuple(_node(node, pools[node.pool]) for node in fleet.all_nodes()
                   if node.state is not NodeCondition.GONE)
     there = Counter(node.pool for node in nodes)
-    return World(name=name, nodes=nodes, pools=tuple(_pool(pool, there[pool.name]) for pool in fleet.pools),
-                 tenants=tuple(TenantState(name=tenant.name, weight=tenant.weight, quota=tuple(tenant.quota.items()),
-                                           cohort=tenant.cohort, borrow=tenant.borrow) for tenant in fleet.tenants))
+    return World(name=name, nodes=nodes, tenants=tuple(tenant_state(tenant) for tenant in fleet.tenants),
+                 pools=tuple(pool_state(pool, there[pool.name], proved=True) for pool in fleet.pools))
 
 
 def _node(node: DeclaredNode, pool: Pool) -> NodeState:
     booting = node.state is NodeCondition.BOOTING
     return NodeState(name=node.name, pool=pool.name, gpu=pool.ask, zone=pool.zone, fabric=pool.fabric, path=node.path,
                      domain=node.domain, free_gpus=tuple(range(pool.ask.count)), usable=node.state is _USABLE,
-                     usable_ms=max(1, _ms(pool.boot)) if booting else 0, emulated=pool.emulated)
-
-
-def _pool(pool: Pool, nodes: int) -> PoolState:
-    return PoolState(
-        name=pool.name, gpu=pool.ask, zone=pool.zone, fabric=pool.fabric, rdma=pool.rdma is not None, nodes=nodes,
-        most=pool.most, boot_ms=_ms(pool.boot), least=pool.min, price_nano_per_gpu_hour=pool.price_nano_per_gpu_hour,
-        emulated=pool.emulated, spares=pool.spares, warm=pool.warm, delay_ms=_ms(pool.delay),
-        idle_ms=None if pool.idle is None else _ms(pool.idle))
-
-
-def _ms(seconds: float) -> int:
-    return round(seconds * 1000)
+                     usable_ms=max(1, round(pool.boot * 1000)) if booting else 0, emulated=pool.emulated)
 
 
 def resized(fleet: Fleet, counts: Mapping[str, int]) -> Fleet:
