@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic import Field
@@ -17,18 +18,21 @@ from gangline.model.fleet import Fleet, NodeCondition
 from gangline.model.spec import GangSpec
 from gangline.model.units import format_duration
 from gangline.plan.check import check
+from gangline.plan.declared import policy_of, pool_state, tenant_state
 from gangline.plan.outcome import Plan
 from gangline.plan.planner import plan
+from gangline.plan.policy import Policy
 from gangline.plan.snapshot import (
     Held,
     NodeState,
     PendingGang,
-    Policy,
     PoolState,
     RoleNeed,
     RunningGang,
     Snapshot,
 )
+
+_PARTS = ("placements", "capacity", "preemptions", "resizes", "retirements", "waiting", "reservations")
 
 
 class Running(Wire):
@@ -62,32 +66,43 @@ def plan_files(fleet: Fleet, gangs: Sequence[Mapping[str, Any]], now_ms: int | N
         instants = [e.submitted_s for _, e in entries] + [e.running.since_s for _, e in entries if e.running]
         now_ms = _ms(max(instants, default=0.0))
     snapshot = _snapshot(fleet, entries, now_ms)
+    policy = policy or policy_of(fleet.scheduling)
     started_s = timer()
-    made = plan(snapshot, policy or Policy(), now_ms)
+    made = plan(snapshot, policy, now_ms)
     pass_ms = (timer() - started_s) * 1000
-    broken = check(snapshot, made)
+    broken = check(snapshot, made, policy)
     if broken:
         raise Bug(f"the plan breaks its own rules: {broken[0]}")
     return {**plan_json(made), "pass_ms": round(pass_ms, 3)}
 
 
 def plan_json(made: Plan, attempts: Mapping[str, int] | None = None) -> dict[str, Any]:
-    """A plan as `plan --json` shows it, without `pass_ms`; `attempts` are the next attempts' numbers."""
+    """A plan as `plan --json` shows it, without `pass_ms` and with rare parts only if there are any.
+
+    `attempts` are the next attempts' numbers.
+    """
     number = attempts or {}
+    rare = {
+        "resizes": [{"gang": r.gang, "size": r.size, "gives_up": list(r.nodes), "for": list(r.gangs)}
+                    for r in made.resizes],
+        "releases": [{"gang": r.gang, "nodes": list(r.nodes)} for r in made.releases],
+        "retirements": [{"pool": r.pool, "nodes": list(r.nodes)} for r in made.retirements],
+    }
     return {
         "placements": [
             {"gang": p.gang, "attempt": number.get(p.gang, 1),
              "nodes": [{"node": m.node, "gpus": list(m.gpus)} for m in p.nodes],
              "zone": p.zone or None, "fabric": p.fabric} for p in made.placements],
         "capacity": [{"pool": c.pool, "nodes": c.nodes, "for": list(c.gangs)} for c in made.capacity],
-        "preemptions": [],
+        "preemptions": [{"gang": v.gang, "for": list(v.gangs), "reclaim": v.reclaim} for v in made.preemptions],
         "waiting": [
-            {"gang": w.gang,
+            {"gang": gang,
              "reason": {"code": w.code.value, "text": w.text, "short": w.short,
                         "blocked_by": list(w.blocked_by)},
-             "earliest_start_s": _s(w.earliest_ms)} for w in made.waiting],
+             "earliest_start_s": _s(w.earliest_ms)} for w in made.waiting for gang in w.gangs],
         "reservations": [{"gang": r.gang, "nodes": list(r.nodes), "at_s": _s(r.at_ms)}
                          for r in made.reservations],
+        **{part: decided for part, decided in rare.items() if decided},
     }
 
 
@@ -100,7 +115,14 @@ def render_plan(made: Mapping[str, Any], *, width: int = 110, colour: bool = Fal
             (p["gang"], _nodes(p["nodes"]), _where(p)) for p in made["placements"]]))
     if made["capacity"]:
         console.print(_table("asks for", ("pool", "nodes", "for"), [
-            (c["pool"], f"+{c['nodes']}", ", ".join(c["for"])) for c in made["capacity"]]))
+            (c["pool"], f"+{c['nodes']}", ", ".join(c["for"]) or "keeping warm") for c in made["capacity"]]))
+    if made["preemptions"] or made.get("resizes"):
+        console.print(_table("makes room", ("gang", "how", "for"), [
+            *((v["gang"], "ends and waits again", ", ".join(v["for"])) for v in made["preemptions"]),
+            *((r["gang"], f"goes on with {r['size']} nodes", ", ".join(r["for"])) for r in made.get("resizes", ()))]))
+    if made.get("retirements"):
+        console.print(_table("gives back", ("pool", "nodes"), [
+            (r["pool"], ", ".join(r["nodes"])) for r in made["retirements"]]))
     if made["waiting"]:
         console.print(_table("waits", ("gang", "why", "short", "earliest start"), [
             (w["gang"], f"{w['reason']['code']}: {w['reason']['text']}", str(w["reason"]["short"]),
@@ -108,7 +130,7 @@ def render_plan(made: Mapping[str, Any], *, width: int = 110, colour: bool = Fal
     if made["reservations"]:
         console.print(_table("keeps", ("for", "nodes", "until"), [
             (r["gang"], ", ".join(r["nodes"]), _when(r["at_s"])) for r in made["reservations"]]))
-    if not any(made[part] for part in ("placements", "capacity", "waiting", "reservations")):
+    if not any(made.get(part) for part in _PARTS):
         console.print("nothing to do: no gang is pending")
     if "pass_ms" in made:
         console.print(f"one pass took {made['pass_ms']:.1f} ms", style="dim")
@@ -140,15 +162,10 @@ def _snapshot(fleet: Fleet, entries: list[tuple[GangSpec, Entry]], now_ms: int) 
         else:
             holds = _holds(spec, entry.running, nodes, free, f"gangs[{index}].running.nodes")
             running.append(_running(gang, spec, entry.running, holds))
-    return Snapshot(
-        version=0, pools=_pools_of(fleet), pending=tuple(pending), running=tuple(running),
-        nodes=tuple(_with_free(node, free[name]) for name, node in nodes.items()))
-
-
-def _with_free(node: NodeState, free: list[int]) -> NodeState:
-    return NodeState(name=node.name, pool=node.pool, gpu=node.gpu, zone=node.zone, fabric=node.fabric,
-                     path=node.path, free_gpus=tuple(free), usable=node.usable, usable_ms=node.usable_ms,
-                     emulated=node.emulated, gone=node.gone)
+    return Snapshot.of(
+        version=0, tenants=map(tenant_state, fleet.tenants), pools=_pools_of(fleet), pending=tuple(pending),
+        running=tuple(running),
+        nodes=tuple(replace(node, free_gpus=tuple(free[name])) for name, node in nodes.items()))
 
 
 def _nodes_of(fleet: Fleet, now_ms: int) -> list[NodeState]:
@@ -159,7 +176,7 @@ def _nodes_of(fleet: Fleet, now_ms: int) -> list[NodeState]:
         booting = node.state is NodeCondition.BOOTING
         made.append(NodeState(
             name=node.name, pool=node.pool, gpu=pool.ask, zone=pool.zone, fabric=pool.fabric, path=node.path,
-            free_gpus=tuple(range(pool.ask.count)), usable=node.state is NodeCondition.READY,
+            domain=node.domain, free_gpus=tuple(range(pool.ask.count)), usable=node.state is NodeCondition.READY,
             usable_ms=max(1, now_ms + _ms(pool.boot)) if booting else 0, emulated=pool.emulated,
             gone=node.state is NodeCondition.GONE))
     return made
@@ -167,26 +184,28 @@ def _nodes_of(fleet: Fleet, now_ms: int) -> list[NodeState]:
 
 def _pools_of(fleet: Fleet) -> tuple[PoolState, ...]:
     there = [n.pool for n in fleet.all_nodes() if n.state is not NodeCondition.GONE]
-    return tuple(PoolState(
-        name=pool.name, gpu=pool.ask, zone=pool.zone, fabric=pool.fabric, rdma=pool.rdma is not None,
-        nodes=there.count(pool.name), most=pool.most, boot_ms=_ms(pool.boot),
-        price_nano_per_gpu_hour=pool.price_nano_per_gpu_hour, emulated=pool.emulated)
-        for pool in fleet.pools)
+    return tuple(pool_state(pool, there.count(pool.name), proved=True) for pool in fleet.pools)
 
 
 def _running(gang: str, spec: GangSpec, running: Running, holds: tuple[Held, ...]) -> RunningGang:
     ends_by_s = None if spec.timeout is None else running.since_s + spec.timeout
+    elastic = spec.most > spec.nodes
     return RunningGang(
         gang=gang, name=spec.name, slot="", tenant=spec.tenant, priority=spec.priority, holds=holds,
-        since_ms=_ms(running.since_s), ends_by_ms=None if ends_by_s is None else _ms(ends_by_s))
+        since_ms=_ms(running.since_s), ends_by_ms=None if ends_by_s is None else _ms(ends_by_s),
+        preemptible=spec.retries.preempted != 0, grace_ms=_ms(spec.grace),
+        least=spec.nodes if elastic else 0, most=spec.most if elastic else 0,
+        again=PendingGang.of(spec, gang) if elastic else None)
 
 
 def _holds(spec: GangSpec, running: Running, nodes: Mapping[str, NodeState], free: dict[str, list[int]],
            field: str) -> tuple[Held, ...]:
     """What a running gang takes of its nodes, taken out of `free`."""
-    if len(running.nodes) != spec.nodes:
-        raise Rejected(f"names {len(running.nodes)} nodes; the gang has {spec.nodes}", field=field)
-    needs = [role for role in RoleNeed.all_of(spec) for _ in range(role.size)]
+    more = len(running.nodes) - spec.nodes
+    if not 0 <= more <= spec.most - spec.nodes:
+        raise Rejected(f"names {len(running.nodes)} nodes; the gang has {spec.size if not spec.roles else spec.nodes}",
+                       field=field)
+    needs = [role for role in RoleNeed.all_of(spec) for _ in range(role.size + more)]
     holds = []
     for name, role in zip(running.nodes, needs, strict=True):
         node = nodes.get(name)
@@ -195,7 +214,7 @@ def _holds(spec: GangSpec, running: Running, nodes: Mapping[str, NodeState], fre
         ask = next((a for a in role.asks if a.type == node.gpu.type and a.count <= node.gpu.count), None)
         if ask is None:
             raise Rejected(f"node {name} is {node.gpu}, which the gang does not ask for", field=field)
-        count = ask.count if spec.nodes == 1 else node.gpu.count
+        count = ask.count if spec.most == 1 else node.gpu.count
         if count > len(free[name]):
             raise Rejected(f"node {name} has {len(free[name])} of the {count} GPUs free; another gang of the "
                            "file runs there", field=field)

@@ -227,8 +227,7 @@ class _Reasons:
     def _claimers(self, rows: Bools, gang: PendingGang) -> list[str]:
         board, variant = self.board, self.board.variant(gang)
         claims: Ints = board.claim[rows & (board.claim >= 0)]
-        names = dict.fromkeys(board.claims[claim].gang for claim in claims.tolist() if claim not in variant)
-        return [name for name in names if name != gang.gang]
+        return list(dict.fromkeys(board.claims[claim].gang for claim in claims.tolist() if claim not in variant))
 
     def _held_by(self) -> Holders:
         if self._holders is None:
