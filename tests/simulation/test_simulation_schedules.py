@@ -10,7 +10,7 @@ from replays import H, ends_s, job, overlaps, run, starts_s, world
 from gangline.model.errors import Bug
 from gangline.model.fleet import Fleet
 from gangline.plan.outcome import NodeChoice, Placement, Plan
-from gangline.plan.policy import POLICIES
+from gangline.plan.policy import POLICIES, Policy
 from gangline.simulation.demand import Demand, Limits
 from gangline.simulation.engine import Conditions, replay
 from gangline.simulation.metrics import metrics
@@ -27,9 +27,10 @@ BLOCKED = [job(0, 3, 100), job(10, 4, 50), job(20, 1, 60), job(30, 1, 500)]
     ("best-effort-fifo", [0, 580, 20, 80]),  # the fourth, let through at 80, holds up the second until 580
     ("easy", [0, 100, 20, 150]),  # only who is gone when the second starts
     ("submit-order", [0, 100, 20, 150]),
-    ("short-first", [0, 100, 20, 150]),
+    (replace(POLICIES["short-first"], reserve_first=1, reserve_after_ms=0), [0, 100, 20, 150]),
+    (replace(POLICIES["short-first"], reserve_first=1, reserve_after_ms=3600_000), [0, 580, 20, 80]),
 ])
-def test_a_blocked_gang_and_those_behind_it(policy: str, expected: list[float]) -> None:
+def test_a_blocked_gang_and_those_behind_it(policy: str | Policy, expected: list[float]) -> None:
     result = run(BLOCKED, policy)
     assert starts_s(result) == expected
     assert overlaps(result) == []
@@ -38,9 +39,9 @@ def test_a_blocked_gang_and_those_behind_it(policy: str, expected: list[float]) 
 def test_the_shortest_goes_first_until_the_oldest_is_protected() -> None:
     jobs = [job(0, 4, 5 * H), job(60, 4, 3 * H), job(120, 4, H), job(4.5 * H, 4, H), job(5.5 * H, 4, H)]
     # At 5 h the second has waited more than four hours: it is the oldest, and comes first for all its length.
-    assert starts_s(run(jobs, "short-first")) == [0, 5 * H, 8 * H, 9 * H, 10 * H]
-    never = replace(POLICIES["short-first"], protect_after_ms=None, age_after_ms=None)
-    assert starts_s(run(jobs, never)) == [0, 8 * H, 5 * H, 6 * H, 7 * H]
+    soon = replace(POLICIES["short-first"], protect_after_ms=4 * H * 1000, age_after_ms=None)
+    assert starts_s(run(jobs, soon)) == [0, 5 * H, 8 * H, 9 * H, 10 * H]
+    assert starts_s(run(jobs, replace(soon, protect_after_ms=None))) == [0, 8 * H, 5 * H, 6 * H, 7 * H]
 
 
 def test_parts_of_a_node_are_shared() -> None:
