@@ -249,8 +249,9 @@ class Decision:
         if self.spots:
             self.placements = grow_placed(board, self.placements, self.spots)
         if not len(board.snapshot.queue):
-            grown = grow_running(board)
+            grown, due_ms = grow_running(board)
             self.resizes += [grown] if grown is not None else []
+            self.due_ms = min(self.due_ms, due_ms)
 
     def plan(self) -> Plan:
         """The plan, with a reason for every wait."""
