@@ -46,7 +46,7 @@ class Picture:
         self._fleet = FleetState.empty(FleetMap((), ()))
         self._queue = Queue()
         self._running: tuple[RunningGang, ...] | None = None
-        self.seen = self.look()  # what was last looked at, for those who ask only what nodes there are
+        self.inventory = self.look()  # nodes and pools alone, for those who ask what could ever be
         store.on_move.append(self._note)
 
     def close(self) -> None:
@@ -91,9 +91,8 @@ class Picture:
         with self.lock:
             if self._running is None:
                 self._running = self._crowd.running()
-            self.seen = Snapshot(version=self._version, fleet=self._fleet, pools=self._pools, queue=self._queue,
-                                 running=self._running, tenants=self._tenants)
-            return self.seen
+            return Snapshot(version=self._version, fleet=self._fleet, pools=self._pools, queue=self._queue,
+                            running=self._running, tenants=self._tenants)
 
     def still(self) -> Snapshot:
         """The same with a fleet of its own, which stays as it is now; its queue goes on."""
@@ -160,6 +159,7 @@ class Picture:
         if moved:
             changed |= self._crowd.avoid_anew(self._nodes.values())
             self._rebuild()
+            self.inventory = Snapshot(version=self._version, fleet=self._fleet, pools=self._pools, queue=Queue())
         else:
             known = self._crowd.known
             self._hold(before, [known[gang] for gang in changed if gang in known])
