@@ -234,6 +234,28 @@ def test_another_fleet_file_is_followed_without_reading_every_gang_again(world: 
     assert_same(picture.snapshot(world.now_ms), look(world))
 
 
+def test_what_could_ever_be_is_known_as_soon_as_it_was_read(world: World) -> None:
+    picture = Picture(world.store, world.fleet)
+    assert picture.inventory.nodes == ()
+    picture.refresh()
+    assert len(picture.inventory.nodes) == 4
+    fleet_service.provision(world.store, world.fleet.pools[0], 1, now_ms=world.now_ms)
+    picture.refresh()
+    assert len(picture.inventory.nodes) == 5
+    assert picture.inventory.pools == picture.look().pools
+
+
+def test_a_still_picture_stays_as_it_is(world: World) -> None:
+    gang = world.submit()
+    picture = Picture(world.store, world.fleet)
+    picture.refresh()
+    still = picture.still()
+    world.run(gang)
+    picture.refresh()
+    assert [len(node.free_gpus) for node in still.nodes] == [2, 2, 2, 2]
+    assert sorted(len(node.free_gpus) for node in picture.look().nodes) == [0, 0, 2, 2]
+
+
 def test_only_nodes_that_were_made_idle_and_can_be_given_back(world: World) -> None:
     made = fleet_service.provision(world.store, world.fleet.pools[0], 2, now_ms=world.now_ms)
     for node in made:
