@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from service_world import World
@@ -66,4 +67,17 @@ def test_a_watched_gang_is_due_again_later_and_an_orphan_ends(world: World) -> N
     assert loop.tick(world.store, now_ms=world.now_ms, dues=picture.dues) == world.now_ms + 30_000
     assert world.view(gang).state is GangState.QUEUED
     loop.tick(world.store, now_ms=world.later(30), dues=picture.dues)
+    assert world.view(gang).state is GangState.CANCELLED
+
+
+def test_what_could_not_be_done_is_due_again(world: World) -> None:
+    gang = world.submit(orphan_after="60s", on_orphan="cancel")
+    picture = Picture(world.store, world.fleet)
+    picture.refresh()
+    world.later(60)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "_tick", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            loop.tick(world.store, now_ms=world.now_ms, dues=picture.dues)
+    loop.tick(world.store, now_ms=world.now_ms, dues=picture.dues)
     assert world.view(gang).state is GangState.CANCELLED

@@ -23,6 +23,8 @@ from gangline.service.placing import Committed, commit_plan
 from gangline.service.submit import grace_ms, on_orphan
 from gangline.store import Attempt, Gang, Store, Transaction
 
+MOST_AT_ONCE = 32  # gangs looked at in one transaction: others must not wait long for their turn
+
 __all__ = ["COMMIT_DEADLINE_MS", "START_DEADLINE_MS", "Committed", "commit_plan", "snapshot", "tick"]
 
 
@@ -45,10 +47,16 @@ def tick(store: Store, *, now_ms: int, dues: Dues | None = None) -> int | None:
         with store.transaction() as tx:
             return min(_tick(tx, [gang.id for gang in tx.gangs.unfinished()], now_ms).values(), default=None)
     due = dues.take(now_ms)
-    if due:
-        with store.transaction() as tx:
-            for gang, due_ms in _tick(tx, due, now_ms).items():
+    try:
+        for start in range(0, len(due), MOST_AT_ONCE):
+            with store.transaction() as tx:
+                again = _tick(tx, due[start:start + MOST_AT_ONCE], now_ms)
+            for gang, due_ms in again.items():
                 dues.put(gang, due_ms)
+    except BaseException:
+        for gang in due:  # looking once more at those that are done does no harm
+            dues.put(gang, now_ms)
+        raise
     return dues.next_ms()
 
 
