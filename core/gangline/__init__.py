@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gangline.runtime.checkpoint import load_checkpoint, save_checkpoint
     from gangline.runtime.info import ClusterInfo, cluster_info
     from gangline.runtime.progress import report_progress
+    from gangline.runtime.stopping import stop_requested
     from gangline.runtime.versions import new_version, resume_path
 
     __version__: str
@@ -41,6 +42,7 @@ _HOME_OF = {
     **dict.fromkeys(("load_checkpoint", "save_checkpoint"), "gangline.runtime.checkpoint"),
     **dict.fromkeys(("ClusterInfo", "cluster_info"), "gangline.runtime.info"),
     "report_progress": "gangline.runtime.progress",
+    "stop_requested": "gangline.runtime.stopping",
     **dict.fromkeys(("new_version", "resume_path"), "gangline.runtime.versions"),
 }
 
@@ -48,7 +50,7 @@ __all__ = [
     "AsyncClient", "Bug", "Client", "ClusterInfo", "Clustered", "Conflict", "GangFailed", "GangSpec",
     "GanglineError", "NotFound", "Rejected", "Run", "Superseded", "Unavailable", "__version__", "aconnect",
     "cluster_info", "clustered", "connect", "load_checkpoint", "new_version", "report_progress",
-    "resume_path", "save_checkpoint",
+    "resume_path", "save_checkpoint", "stop_requested",
 ]
 
 

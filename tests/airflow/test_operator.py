@@ -214,6 +214,11 @@ def test_a_spec_file_beside_the_dag(client: Client, tmp_path: Path) -> None:
     assert (view.name, view.spec.size) == ("from-file", 2)
 
 
+def test_an_elastic_size_passes_through(client: Client) -> None:
+    view = client.observe(deferred(gang(size="1..3"), TaskInstance()).gang)
+    assert (view.spec.size, view.spec.most) == ("1..3", 3)
+
+
 def test_outlets_of_a_gang_that_committed_nothing_still_name_it(client: Client) -> None:
     ti, model = TaskInstance(), Asset(name="model", uri="gangline://model")
     about = context(ti)

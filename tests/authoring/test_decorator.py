@@ -92,6 +92,12 @@ def test_by_position_only_is_refused() -> None:
         odd.spec(1)
 
 
+def test_an_elastic_size_is_kept_as_it_was_written() -> None:
+    spec = plain.options(size="2..4").spec(1)
+    assert (spec.size, spec.nodes, spec.most, spec.wire()["size"]) == ("2..4", 2, 4, "2..4")
+    assert spec.digest(None) != plain.options(size=2).spec(1).digest(None)
+
+
 @pytest.mark.parametrize(("options", "message"), [
     ({"size": 0}, "size: a gang has at least 1 node, not 0"),
     ({"gpu": "H100:x"}, "gpu: 'H100:x' is not a GPU"),
@@ -100,7 +106,7 @@ def test_by_position_only_is_refused() -> None:
     ({"volumes": {"ckpt": "sft"}}, "volumes: 'ckpt' is not an absolute path"),
     ({"args": {"lr": 1}}, "args: is not an option of a clustered function"),
     ({"command": ["x"]}, "command: is not an option"),
-    ({"size": "2..4"}, "size: elastic sizes are not available yet"),
+    ({"size": "4..2"}, "size: '4..2' is not a size"),
 ])
 def test_wrong_options_are_told_where_they_are_written(options: dict[str, Any], message: str) -> None:
     with pytest.raises(Rejected) as caught:

@@ -63,7 +63,7 @@ def test_roles_of_several_roots_are_refused(origin: Origin, project: Path, tmp_p
     ({"name": "a", "function": "train:main", "args": [1]}, "args: "),
     ({"name": "a", "function": "train:main", "sise": 2}, "sise: unknown field"),
     ({"name": "a", "function": "train:main", "size": 0}, "size: a gang has at least 1 node, not 0"),
-    ({"name": "a", "function": "train:main", "size": "2..4"}, "size: elastic sizes are not available yet"),
+    ({"name": "a", "function": "train:main", "size": "2-4"}, "size: '2-4' is not a size"),
     ({"name": "a", "function": "train:main", "gpu": "H100:0"}, "gpu: 'H100:0' asks for no GPU at all"),
     ({"name": "a", "command": ["x"], "workdir": "."}, "workdir: '.' is relative"),
     ({"name": "a", "command": ["x"], "workdir": "/no/such/place"},

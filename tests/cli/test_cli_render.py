@@ -13,9 +13,10 @@ from gangline.cli.render_gang import explanation, gang_details, gang_list, summa
 from gangline.cli.render_usage import usage_table
 from gangline.cli.render_volume import volume_details, volume_list
 from gangline.client.run import blame, failed, located
-from gangline.model.gang import Event, Progress, RankView, VersionRef
-from gangline.model.node import NodeView, ServerStatus
-from gangline.model.states import GangState
+from gangline.model.gang import End, Event, Progress, RankView, VersionRef
+from gangline.model.node import NodeView, ServerStatus, Strike
+from gangline.model.spec import GangSpec
+from gangline.model.states import Cause, GangState, NodeLifecycle
 from gangline.model.volume import PointerView, VersionView, VolumeView
 
 S = GangState
@@ -233,3 +234,55 @@ def test_results_too_long_for_a_line_are_cut() -> None:
     text = plain(summary(gang(S.SUCCEEDED, ranks=(rank,)), []))
     assert "… (1002 characters; --json shows all)" in text
     assert json.dumps("x" * 1000) not in text
+
+
+ELASTIC = GangSpec.parse({"name": "sft", "size": "2..4", "gpu": "H100:8", "function": "train:main"})
+ROOM = End(cause=Cause.PREEMPTED, text="made room for urgent (tenant research, slot daily/urgent)")
+
+
+def test_an_elastic_gang_says_how_many_of_its_nodes_it_has() -> None:
+    waiting_one = gang(GangState.QUEUED, spec=ELASTIC)
+    assert "2..4 x H100:8" in plain(gang_list([waiting_one], T0))
+    running = gang(spec=ELASTIC, attempts=(attempt(),))
+    for text in (plain(gang_list([running], T0)), plain(gang_details(running, (), T0))):
+        assert "2 of 2..4 x H100:8" in text
+    done = gang(GangState.SUCCEEDED, spec=ELASTIC, attempts=(attempt(ended_ms=T0 + HOUR_MS),), ended_ms=T0 + HOUR_MS)
+    assert " of 2..4" not in plain(gang_list([done], T0))
+    assert changes(None, running)[0] == "placed on n1, n2 (z1, ib-1), 2 of 2..4 nodes"
+    assert "2..4" not in changes(None, gang(attempts=(attempt(),)))[0]
+
+
+def test_a_gang_that_makes_room_says_for_whom_while_it_saves() -> None:
+    before, after = gang(attempts=(attempt(),)), gang(attempts=(attempt(end=ROOM),))
+    said = f"stopping: {ROOM.text}"
+    assert said in plain(gang_list([after], T0))
+    assert said in plain(gang_details(after, (), T0))
+    assert said in plain(explanation(after, T0))
+    assert changes(before, after) == [said]
+    assert changes(after, after) == []
+    over = gang(GangState.QUEUED, attempts=(attempt(end=ROOM, ended_ms=T0 + HOUR_MS),))
+    assert f"attempt 1 ended: {ROOM.text} [preempted]" in changes(after, over)
+    assert "stopping" not in plain(gang_list([over], T0))
+
+
+def test_preemption_and_resizing_in_words() -> None:
+    def said(kind: str, **data: object) -> str:
+        return in_words(Event(seq=1, at_ms=T0, kind=kind, gang="g", data=data))
+
+    assert said("preempt.requested", text=ROOM.text) == f"asked to stop and wait again: {ROOM.text}"
+    assert said("resize.requested", text="goes on with 4 nodes instead of 2") == (
+        "asked to stop and start again: goes on with 4 nodes instead of 2")
+    left = said("rank.exited", rank=3, node="n1", cause="cancelled", exit_code=0)
+    assert left == "rank 3 on n1 stopped when asked to"
+    assert said("node.suspect", node="n1", gangs=["g-1", "g-2", "g-3"], within_h=24) == (
+        "node n1 was blamed for the ends of g-1, g-2, g-3 within 24 h; nobody has drained it")
+
+
+def test_a_node_that_several_gangs_blame_is_shown() -> None:
+    strikes = tuple(Strike(gang=f"g-{n}", attempt=1, cause=Cause.LOST, at_ms=T0 + n) for n in range(3))
+    node = NodeView(node="n1", pool="p", engine="local", gpu_type="H100", gpu_count=8, zone="z",
+                    lifecycle=NodeLifecycle.READY)
+    assert "BLAMED" not in plain(node_list([node, node.model_copy(update={"strikes": strikes[:2]})]))
+    shown = plain(node_list([node, node.model_copy(update={"strikes": strikes})]))
+    assert "BLAMED BY" in shown
+    assert "3 gangs, last " in shown

@@ -54,6 +54,36 @@ def patient(home):
     write(home, "rank-0")
     time.sleep(600)
 
+def with_helper(home):
+    helper = os.fork()
+    if helper == 0:
+        write(home, "helper")
+        time.sleep(600)
+    def term(*_):
+        time.sleep(0.1)  # a helper that got the signal, too, would be dead by now
+        print("my helper lives" if os.waitpid(helper, os.WNOHANG) == (0, 0) else "it is dead", flush=True)
+        print("and I leave", flush=True)
+        os._exit(0)
+    signal.signal(signal.SIGTERM, term)
+    write(home, "rank-0")
+    time.sleep(600)
+
+def wraps(home):
+    if os.fork() == 0:
+        def term(*_):
+            print("my wrapper is no obstacle", flush=True)
+            os._exit(0)
+        signal.signal(signal.SIGTERM, term)
+        write(home, "wrapped")
+    time.sleep(600)
+
+def listens(home):
+    import gangline
+    gangline.stop_requested()
+    write(home, "rank-" + os.environ["RANK"])
+    while not gangline.stop_requested():
+        time.sleep(0.01)
+
 def deaf(home):
     signal.signal(signal.SIGTERM, lambda *_: print("not now", flush=True))
     daemon(home, "daemon-0")

@@ -77,8 +77,37 @@ def test_stop_gives_the_tree_its_grace(shared: Lab, gang: str, tmp_path: Path) -
     shared.stop(gang, grace_s=60)
     assert is_gone(rank)
     end = shared.script.wait_report("rank_exit", gang)[0]
-    assert (end.exit_code, end.cause) == (0, Cause.SUCCESS)
+    assert (end.exit_code, end.cause) == (0, Cause.CANCELLED), "stopped is not done"
     assert shared.script.log(gang, 0) == "got SIGTERM\n"
+
+
+def test_a_rank_that_catches_the_signal_keeps_its_helpers_until_it_leaves(shared: Lab, gang: str,
+                                                                          tmp_path: Path) -> None:
+    begin(shared, tmp_path, "with_helper", gang=gang)
+    helper = written_pid(tmp_path / "helper")
+    shared.stop(gang, grace_s=60)
+    assert is_gone(helper)
+    assert shared.script.log(gang, 0) == "my helper lives\nand I leave\n"
+
+
+def test_a_wrapper_that_does_not_catch_the_signal_does_not_keep_it_either(shared: Lab, gang: str,
+                                                                          tmp_path: Path) -> None:
+    begin(shared, tmp_path, "wraps", gang=gang)
+    wrapped = written_pid(tmp_path / "wrapped")
+    shared.stop(gang, grace_s=60)
+    assert is_gone(wrapped)
+    assert shared.script.log(gang, 0) == "my wrapper is no obstacle\n"
+
+
+def test_a_rank_that_hears_a_stranger_and_leaves_is_lost_not_done(shared: Lab, gang: str,
+                                                                  tmp_path: Path) -> None:
+    begin(shared, tmp_path, "listens", ranks=2, gang=gang)
+    os.kill(written_pid(tmp_path / "rank-1"), signal.SIGTERM)
+    first, second = shared.script.wait_report("rank_exit", gang, 2)
+    assert (first.rank, first.exit_code, first.cause) == (1, 0, Cause.LOST)
+    assert "SIGTERM from outside" in first.text
+    assert (second.rank, second.exit_code, second.cause) == (0, 0, Cause.CANCELLED), "its peers may leave, too"
+    shared.stop(gang)
 
 
 def test_grace_is_over_in_the_end(shared: Lab, gang: str, tmp_path: Path) -> None:

@@ -28,6 +28,9 @@ def _ending(**fields: Any) -> Ending:
 @pytest.mark.parametrize(("fields", "cause", "text"), [
     ({"code": 0}, Cause.SUCCESS, ""),
     ({"code": 0, "ended_because": "told so"}, Cause.SUCCESS, ""),
+    ({"code": 0, "ended_because": "told so", "stopped": True}, Cause.CANCELLED,
+     "rank 3 stopped when asked to: told so"),
+    ({"code": 0, "stopped": True}, Cause.LOST, "rank 3 stopped because of a SIGTERM from outside"),
     ({"code": 2}, Cause.USER, "rank 3 ended with exit code 2"),
     ({"code": 1, "last_lines": ("Traceback", "KeyError: 'x'", "")}, Cause.USER,
      "rank 3 ended with exit code 1: KeyError: 'x'"),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
 from gangline.model.errors import GanglineError
 from gangline.runtime.checkpoint import load_checkpoint, read_dcp, save_checkpoint, write_dcp
 from gangline.runtime.info import cluster_info
+from gangline.runtime.stopping import stop_requested
 from gangline.runtime.versions import new_version
 from gangline.volumes.hashing import HashingWriter
 
@@ -81,6 +83,19 @@ def dcp_load(rank: int, world: int, store: str) -> dict[str, Any]:
              and torch.equal(state["model"]["sharded"].to_local(), want["model"]["sharded"].to_local()))
     return {"step": step, "equal": equal, "epoch": state["epoch"], "note": state["note"],
             "local_rows": state["model"]["sharded"].to_local().shape[0], "world": cluster_info().world_size}
+
+
+def stops_and_saves(rank: int, world: int, store: str, victim: int) -> dict[str, Any]:
+    """Steps that rank `victim` is asked to end; each rank steps at its own pace between two questions."""
+    _join(rank, world, store)
+    step = 0
+    while not stop_requested():
+        step += 1
+        time.sleep(0.001 * rank)
+        if rank == victim and step == 5:
+            os.kill(os.getpid(), signal.SIGTERM)
+    save_checkpoint(_state(world, filled=True), step=step)
+    return {"saved": step, "again": stop_requested()}
 
 
 def dcp_killed(rank: int, world: int, store: str, victim: int) -> dict[str, Any]:

@@ -36,6 +36,27 @@ def test_four_ranks_save_and_two_resume(supervise, torch_template, tmp_path: Pat
         {"step": 7, "equal": True, "epoch": 3, "note": "x", "local_rows": 8, "world": 2}] * 2
 
 
+def test_two_ranks_save_and_four_resume(supervise, torch_template, tmp_path: Path) -> None:
+    fake = supervise(2)
+    torch_template.run("dcp_save", fake, 2, tmp_path / "save", store=str(tmp_path / "store-2"))
+    fake.resume["/ckpt"] = fake.saves[0]
+    fake.world_size = 4
+    loaded = torch_template.run("dcp_load", fake, 4, tmp_path / "load", store=str(tmp_path / "store-4"))
+    assert loaded.results == [
+        {"step": 7, "equal": True, "epoch": 3, "note": "x", "local_rows": 4, "world": 4}] * 4
+
+
+def test_a_stop_that_one_rank_hears_is_seen_by_all_at_the_same_step(supervise, torch_template,
+                                                                   tmp_path: Path) -> None:
+    fake = supervise(4)
+    ran = torch_template.run("stops_and_saves", fake, 4, tmp_path / "r", store=str(tmp_path / "s"), victim=2)
+    assert ran.exits == [0] * 4
+    [save] = fake.saves
+    assert save.published == 1
+    assert ran.results == [{"saved": save.step, "again": True}] * 4
+    assert sorted(path.name for path in fake.home.glob("*.stopped")) == [f"rank-{r}.stopped" for r in range(4)]
+
+
 def test_workers_of_torchrun_are_spoken_for_by_one_per_node(supervise, torch_template,
                                                             tmp_path: Path) -> None:
     fake = supervise(2)  # one rank, torchrun, on each of two nodes; four workers below

@@ -27,6 +27,7 @@ def test_in_a_gang_everything_is_known_without_a_call(supervise, be_rank) -> Non
     assert (info.rank, info.world_size, info.local_rank, info.local_world_size) == (3, 4, 1, 2)
     assert (info.node_rank, info.size, info.node, info.addresses) == (1, 2, "n1", ("127.0.1.1", "127.0.1.2"))
     assert (info.fabric, info.zone, info.emulated, info.slot, info.attempt) == ("f", "z", True, "run/sft", 1)
+    assert (info.least, info.most) == (2, 2), "not elastic"
     assert info.rdma == RdmaInfo(requested=True, proved=False, emulated=True)
     assert info.volumes["/ckpt"].volume == "sft"
     assert info.volumes["/ckpt"].resume is None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from gangline.model.fleet import Fleet
@@ -29,7 +30,7 @@ from gangline.model.volume import FileEntry
 from gangline.plan.outcome import NodeChoice, Placement, Plan
 from gangline.plan.snapshot import Snapshot
 from gangline.service import fleet as fleet_service
-from gangline.service import loop, nodes, saves, submit, views
+from gangline.service import life, loop, nodes, saves, submit, views
 from gangline.store import Store
 from gangline.store.database import fill_memory, open_engine
 
@@ -55,17 +56,22 @@ def submission(slot: str = "dag/run/step", epoch: int = 0, *, snapshot: str | No
     return Submission(slot=slot, epoch=epoch, spec=spec(**fields), snapshot=snapshot)
 
 
-def greedy(snapshot: Snapshot) -> Plan:
-    """Places each pending gang in order on what it holds and on any free whole nodes."""
+def greedy(snapshot: Snapshot, sizes: Mapping[str, int] = MappingProxyType({})) -> Plan:
+    """Places each pending gang in order on what it holds and on any free whole nodes.
+
+    An elastic gang gets the number of nodes that `sizes` says, else as many as there are.
+    """
     free = {node.name: node for node in snapshot.nodes if node.usable and node.whole}
     by_name = {node.name: node for node in snapshot.nodes}
     placements = []
     for gang in snapshot.pending:
         held = [h.node for h in gang.held if by_name[h.node].usable]
-        names = (held + [n for n in free if n not in gang.exclude])[:gang.nodes]
-        if len(names) < gang.nodes or any(len(role.asks) < 1 for role in gang.roles):
+        most = sizes.get(gang.gang, max(gang.most, gang.nodes))
+        names = (held + [n for n in free if n not in gang.exclude])[:most]
+        if len(names) < min(gang.nodes, most) or any(len(role.asks) < 1 for role in gang.roles):
             continue
-        roles = [(role.name, role.asks[0]) for role in gang.roles for _ in range(role.size)]
+        roles = [(role.name, role.asks[0]) for role in gang.roles
+                 for _ in range(len(names) if len(gang.roles) == 1 else role.size)]
         choices = tuple(NodeChoice(node=name, gpus=tuple(range(by_name[name].gpu.count)), ask=ask, role=role)
                         for name, (role, ask) in zip(names, roles, strict=True))
         for name in names:
@@ -120,9 +126,25 @@ class World:
     def submit(self, slot: str = "dag/run/step", epoch: int = 0, **fields: Any) -> str:
         return self.ensure(submission(slot, epoch, **fields))[0].gang
 
-    def plan(self) -> loop.Committed:
-        return loop.commit_plan(self.store, greedy(loop.snapshot(self.store, self.fleet, now_ms=self.now_ms)),
-                                now_ms=self.now_ms)
+    def plan(self, **sizes: int) -> loop.Committed:
+        """A greedy pass; `sizes` says how many nodes elastic gangs get, by name."""
+        with self.store.transaction() as tx:
+            by_id = {gang.id: sizes[gang.name] for gang in tx.gangs.unfinished() if gang.name in sizes}
+        seen = loop.snapshot(self.store, self.fleet, now_ms=self.now_ms)
+        return loop.commit_plan(self.store, greedy(seen, by_id), now_ms=self.now_ms)
+
+    def preempt(self, gang: str, *for_gangs: str) -> bool:
+        with self.store.transaction() as tx:
+            return life.preempt(tx, tx.gangs.get(gang), for_gangs, self.now_ms)
+
+    def resize(self, gang: str, size: int, *give_up: str, for_gangs: Sequence[str] = ()) -> bool:
+        with self.store.transaction() as tx:
+            return life.resize(tx, tx.gangs.get(gang), size, give_up, self.now_ms, for_gangs=for_gangs)
+
+    def leases(self, gang: str) -> dict[str, int]:
+        """The ids of the gang's open leases, by node."""
+        with self.store.transaction() as tx:
+            return {lease.node: lease.id for lease in tx.leases.open_of(gang)}
 
     def view(self, gang: str) -> GangView:
         return views.observe(self.store, gang, now_ms=self.now_ms)
@@ -151,9 +173,9 @@ class World:
             if self.incarnations.get(share.node):
                 self.report(share.node, kind(**about))
 
-    def run(self, gang: str) -> None:
+    def run(self, gang: str, **sizes: int) -> None:
         """From queued to running."""
-        assert gang in self.plan().accepted
+        assert gang in self.plan(**sizes).accepted
         self.order(gang)
         self.everywhere(gang, Ready)
         self.order(gang)
@@ -232,10 +254,9 @@ def check_invariants(store: Store) -> None:
         assert held == {(n, g) for n, g in rows("SELECT node, gpu FROM lease_gpus")}
         for gang in tx.gangs.unfinished():
             if gang.state != "queued":
-                lost = sum(m.empty_ms is not None and m.lost
-                           for m in tx.attempts.members(gang.id, gang.attempt))
-                assert lost <= gang.spec.nodes
-                assert per_gang.get(gang.id, 0) == gang.spec.nodes, f"{gang.id} is partly leased"
+                size = len(tx.attempts.members(gang.id, gang.attempt))
+                assert gang.spec.nodes <= size <= gang.spec.most
+                assert per_gang.get(gang.id, 0) == size, f"{gang.id} is partly leased"
         finals = {row[0] for row in rows("SELECT id FROM gangs WHERE state IN "
                                          "('succeeded','failed','cancelled')")}
         assert not finals & set(per_gang), "a final gang holds leases"

@@ -111,6 +111,31 @@ def draining(world: World) -> None:
     world.report(world.view(FIRST).attempts[0].nodes[0].node, Empty(**world.about(FIRST)))
 
 
+def preempted(world: World) -> None:
+    running(world)
+    makes_room(world)
+    world.report(world.view(FIRST).attempts[0].nodes[0].node, Empty(**world.about(FIRST)))
+
+
+def elastic(world: World) -> None:
+    world.submit("dag/a", size="1..2")
+    world.run(FIRST)
+
+
+def shrinking(world: World) -> None:
+    elastic(world)
+    shrinks(world)
+    world.report(world.view(FIRST).attempts[0].nodes[0].node, Empty(**world.about(FIRST)))
+
+
+def makes_room(world: World) -> None:
+    assert world.preempt(FIRST, SECOND)
+
+
+def shrinks(world: World) -> None:
+    assert world.resize(FIRST, 1, world.view(FIRST).attempts[0].nodes[1].node)
+
+
 def submit_one(world: World) -> None:
     world.submit("dag/c", volumes={"/ckpt": "sft"})
 
@@ -139,7 +164,8 @@ def epoch_moves_on(world: World) -> None:
 
 @pytest.mark.parametrize(("prepare", "act"), [
     (nothing, submit_one), (queued, World.plan), (assembling, last_ready), (running, rank_fails),
-    (draining, last_empty), (running, node_is_lost), (running, epoch_moves_on)],
+    (draining, last_empty), (running, makes_room), (preempted, last_empty), (elastic, shrinks), (shrinking, last_empty),
+    (running, node_is_lost), (running, epoch_moves_on)],
     ids=lambda value: value.__name__)
 def test_a_kill_at_any_write_leaves_a_whole_transaction_or_none(
         tmp_path: Path, prepare: Act, act: Act) -> None:

@@ -13,12 +13,19 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from service_world import World, check_invariants, fresh_store, greedy, submission
 
 from gangline.model.errors import Conflict, Superseded
+from gangline.model.gang import GangView
 from gangline.model.orders import Empty, Order, OrderPhase, RankExit, Ready, Refused, Report, Started
 from gangline.model.states import Cause, GangState
-from gangline.service import loop, nodes, saves, submit, usage, views
+from gangline.plan import planner
+from gangline.plan.check import check
+from gangline.plan.policy import Policy
+from gangline.service import fleet, loop, nodes, saves, submit, usage, views
 
 SLOTS = st.sampled_from(["dag/a", "dag/b", "cli/c"])
 NODES = st.sampled_from(["p-1", "p-2", "p-3", "p-4"])
+LATE = st.sampled_from(["p-5", "p-6"])  # nodes that come when asked for, late or never
+SIZES = st.sampled_from([1, 2, 3, "1..3", "2..4"])
+EAGER = Policy(min_runtime_ms=0, cool_down_ms=0, resize_every_ms=0)
 FAILURES = st.sampled_from([Cause.USER, Cause.OOM, Cause.HARDWARE, Cause.LOST, Cause.LAUNCH])
 
 
@@ -41,10 +48,11 @@ class Machine(RuleBasedStateMachine):
 
     # clients
 
-    @rule(slot=SLOTS, size=st.integers(1, 3), retries=st.integers(0, 2))
-    def submit(self, slot: str, size: int, retries: int) -> None:
+    @rule(slot=SLOTS, size=SIZES, retries=st.integers(0, 2), priority=st.integers(-1, 1))
+    def submit(self, slot: str, size: int | str, retries: int, priority: int = 0) -> None:
         asked = submission(slot, self.epochs.get(slot, 0), size=size, ranks_per_node=1, timeout="300s",
-                           volumes={"/ckpt": "vol"}, retries={"user": retries, "lost": 2})
+                           volumes={"/ckpt": "vol"}, retries={"user": retries, "lost": 2},
+                           priority=priority)
         try:
             ensured = self.world.ensure(asked)[0]
         except Conflict:
@@ -90,12 +98,54 @@ class Machine(RuleBasedStateMachine):
     def plan(self) -> None:
         self.world.plan()
 
+    @rule()
+    def a_pass_as_the_server_makes_it(self) -> None:
+        now_ms = self.world.now_ms
+        seen = loop.snapshot(self.world.store, self.world.fleet, now_ms=now_ms)
+        decided = planner.plan(seen, EAGER, now_ms)
+        assert check(seen, decided) == ()
+        loop.commit_plan(self.world.store, decided, now_ms=now_ms)
+        for request in decided.capacity:
+            fleet.provision(self.world.store, self.world.fleet.pools[0], request.nodes, now_ms=now_ms)
+
     @rule(node=NODES)
     def plan_that_is_stale(self, node: str) -> None:
         stale = greedy(loop.snapshot(self.world.store, self.world.fleet, now_ms=self.world.now_ms))
         nodes.node_lost(self.world.store, node, "died meanwhile", now_ms=self.world.now_ms)
         loop.commit_plan(self.world.store, stale, now_ms=self.world.now_ms)
         self.world.hello(node)
+
+    @rule(data=st.data())
+    def a_gang_makes_room(self, data: st.DataObject) -> None:
+        views_ = views.list_gangs(self.world.store)
+        if not views_:
+            return
+        victim, other = data.draw(st.sampled_from(views_)), data.draw(st.sampled_from(views_))
+        held = self.world.leases(victim.gang)
+        if not self.world.preempt(victim.gang, other.gang):
+            assert not interruptible(victim)
+            return
+        assert interruptible(victim)
+        assert self.world.leases(victim.gang) == held, "nothing is given back before the nodes are empty"
+
+    @rule(data=st.data(), size=st.integers(1, 4))
+    def a_gang_changes_its_size(self, data: st.DataObject, size: int) -> None:
+        running = [view for view in views.list_gangs(self.world.store) if interruptible(view)]
+        if not running:
+            return
+        view = data.draw(st.sampled_from(running))
+        has = [share.node for share in view.attempts[-1].nodes]
+        able = view.spec.nodes <= size <= view.spec.most and size != len(has)
+        assert self.world.resize(view.gang, size, *has[size:]) == able
+
+    @rule(count=st.integers(1, 2))
+    def capacity_is_asked_for(self, count: int) -> None:
+        fleet.provision(self.world.store, self.world.fleet.pools[0], count, now_ms=self.world.now_ms)
+
+    @rule(node=LATE)
+    def capacity_comes_late_or_never(self, node: str) -> None:
+        if node in {known.node for known in views.nodes(self.world.store)}:
+            self.world.hello(node)
 
     @rule(seconds=st.sampled_from([1, 10, 125, 400, 2000]))
     def time_passes(self, seconds: int) -> None:
@@ -104,8 +154,10 @@ class Machine(RuleBasedStateMachine):
 
     # supervisors
 
-    @rule(node=NODES, data=st.data())
+    @rule(node=st.one_of(NODES, LATE), data=st.data())
     def a_node_works(self, node: str, data: st.DataObject) -> None:
+        if node not in self.world.incarnations:
+            return
         for order in self.orders(node):
             reports = self.outcome(order, data)
             self.send(node, reports)
@@ -167,17 +219,19 @@ class Machine(RuleBasedStateMachine):
 
     def converge(self) -> None:
         """From wherever it is, everything comes to an end when nodes do as they are told."""
-        for node in ("p-1", "p-2", "p-3", "p-4"):
+        there = {"p-1", "p-2", "p-3", "p-4", *self.world.incarnations}
+        for node in sorted(there):
             self.world.hello(node)
         for _ in range(60):
             self.world.plan()
-            for node in ("p-1", "p-2", "p-3", "p-4"):
+            for node in sorted(there):
                 for order in self.orders(node):
                     self.send(node, well(order))
             if not views.status_counts(self.world.store).active:
                 break
         else:
-            raise AssertionError("some gang never came to an end")
+            left = [view for view in views.list_gangs(self.world.store, limit=10_000) if not view.state.final]
+            raise AssertionError(f"some gang never came to an end: {left}; {views.nodes(self.world.store)}")
         self.everything_is_in_order()
 
     def orders(self, node: str) -> tuple[Order, ...]:
@@ -185,6 +239,8 @@ class Machine(RuleBasedStateMachine):
 
     def outcome(self, order: Order, data: st.DataObject) -> list[Report]:
         about = about_of(order)
+        if order.phase is OrderPhase.STOP and data.draw(st.booleans()):
+            return self.stopped(order)
         if order.task is None or data.draw(st.integers(0, 3)):
             return well(order)
         match data.draw(st.sampled_from(["nothing", "refused", "fails", "vanishes", "half"])):
@@ -199,9 +255,19 @@ class Machine(RuleBasedStateMachine):
             case _:
                 return []
 
+    def stopped(self, order: Order) -> list[Report]:
+        """The node's ranks save or not, leave with exit code 0, and some of it is still there or not."""
+        ranks = [rank for rank in self.world.view(order.gang).ranks if rank.state == "running"]
+        return [RankExit(**about_of(order), rank=rank.rank, cause=Cause.CANCELLED, exit_code=0) for rank in ranks]
+
     def send(self, node: str, reports: list[Report]) -> None:
         self.world.report(node, *reports)
         self.sent += [(node, report) for report in reports]
+
+
+def interruptible(view: GangView) -> bool:
+    """Nothing has ended its attempt yet."""
+    return view.state in (GangState.PLACED, GangState.STARTING, GangState.RUNNING) and view.attempts[-1].end is None
 
 
 def about_of(order: Order) -> dict[str, Any]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from service_world import World, greedy, kinds, spec
+from service_world import World, greedy, spec
 
 from gangline.model.fleet import Fleet
 from gangline.model.gpu import GpuAsk
 from gangline.model.states import GangState
-from gangline.plan.outcome import NodeChoice, Placement, Plan, Release, WaitCode, Waiting
+from gangline.plan.outcome import NodeChoice, Placement, Plan, Release
 from gangline.service import feasible, loop, nodes, submit, views
 from gangline.service import fleet as fleet_service
 
@@ -75,7 +73,7 @@ def test_a_placement_of_the_wrong_shape_is_refused(world: World) -> None:
         (choice("p-1"), choice("p-2", (0, 7))),
         (choice("p-1"), choice("p-2", ask="B300")),
         (choice("p-1"), choice("p-9")),
-        (choice("p-1"), replace(choice("p-2"), role="trainer")),
+        (choice("p-1"), choice("p-2")._replace(role="trainer")),
     ):
         assert not commit(world, placement(gang, *bad))
     assert world.view(gang).state == GangState.QUEUED
@@ -86,33 +84,6 @@ def test_a_cancelled_gang_is_not_placed(world: World) -> None:
     plan = greedy(loop.snapshot(world.store, world.fleet, now_ms=world.now_ms))
     submit.cancel(world.store, gang, None, "no", now_ms=world.now_ms)
     assert commit(world, plan).accepted == ()
-
-
-def test_waiting_is_explained_and_told_once(world: World) -> None:
-    holder, gang = world.submit("a", size=4), world.submit("b", name="second")
-    world.plan()
-    why = Waiting(gang=gang, code=WaitCode.BUSY, text="needs 2 nodes, 0 are free", short=2,
-                  blocked_by=(holder,), earliest_ms=world.now_ms + 100_000)
-    for drift_ms in (0, 900, -900):
-        commit(world, Plan(base=0, waiting=(replace(why, earliest_ms=world.now_ms + 100_000 + drift_ms),)))
-    wait = world.view(gang).wait
-    assert wait is not None
-    assert (wait.code, wait.short, wait.earliest_ms) == ("busy", 2, world.now_ms + 100_000)
-    assert (wait.blocked_by[0].gang, wait.blocked_by[0].slot) == (holder, "a")
-    assert kinds(world, gang).count("plan.waiting") == 1
-    commit(world, Plan(base=0, waiting=(replace(why, text="other"),)))
-    assert kinds(world, gang).count("plan.waiting") == 2
-
-
-def test_waiting_again_wakes_nobody_and_asks_for_no_plan(world: World) -> None:
-    gang = world.submit()
-    plan = Plan(base=0, waiting=(Waiting(gang=gang, code=WaitCode.BUSY, text="t", short=1),))
-    commit(world, plan)
-    version, told = world.store.version(), []
-    world.store.on_commit.append(lambda gangs, nodes: told.append(gangs))
-    commit(world, plan)
-    assert told == []
-    assert world.store.version() == version
 
 
 def test_a_gang_in_repair_gives_back_what_the_plan_releases(world: World) -> None:
@@ -147,7 +118,7 @@ def test_rdma_on_real_nodes_is_refused_at_once_and_not_waited_for_in_vain(world:
     real = Fleet.parse({"pools": [{"name": "real", "gpu": "H100:8", "fabric": "ib", "min": 4,
                                    "rdma": {"kind": "infiniband", "gbps": 400}}]})
     fleet_service.sync_fleet(world.store, real, now_ms=world.now_ms)
-    refusal = feasible.judge(world.store, real, now_ms=world.now_ms)
+    refusal = feasible.judge(lambda: loop.snapshot(world.store, real, now_ms=world.now_ms), real)
     wrong = refusal(spec(gpu="H100:8", rdma=True))
     assert wrong is not None
     assert str(wrong) == "rdma: rdma cannot be proved on real nodes yet (leave it out)"

@@ -237,7 +237,7 @@ def test_the_database_keeps_its_own_rules() -> None:
     with pytest.raises(Bug, match="UNIQUE"), store.transaction() as tx:
         tx.nodes.add(node("b"))  # the same ordinal and address
     with pytest.raises(Bug, match="FOREIGN"), store.transaction() as tx:
-        tx.ports.take("h", 1, "g-none", 1)
+        tx.ports.take([("h", 1, "g-none", 1)])
     store.close()
 
 

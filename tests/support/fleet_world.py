@@ -6,10 +6,11 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import gang_work
@@ -37,9 +38,12 @@ class World:
     marks: Path
     client: gangline.Client
 
-    def start(self, name: str, slot: str, *, size: int = 2, **args: Any) -> Ensured:
-        target = gangline.clustered(name=name, size=size, gpu="H100:8", ranks_per_node=2, grace="2s",
-                                    volumes={"/ckpt": "ckpt"})(getattr(gang_work, name))
+    def start(self, name: str, slot: str, *, size: int | str = 2, spec: Mapping[str, Any] = MappingProxyType({}),
+              **args: Any) -> Ensured:
+        """Submit a function of `gang_work`; `spec` are further fields of its spec, the rest its arguments."""
+        fields = {"name": name, "gpu": "H100:8", "ranks_per_node": 2, "grace": "2s", "volumes": {"/ckpt": "ckpt"},
+                  **spec}
+        target = gangline.clustered(size=size, **fields)(getattr(gang_work, name))
         prepared = prepare(target, {"marks": str(self.marks), **args}, origin=Origin(slot=slot, home=self.home))
         return submit(self.client, [prepared])[0]
 
@@ -88,15 +92,18 @@ class World:
 
 
 @contextmanager
-def fleet_world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    """A running fleet for one test; fails when anything of it is left afterwards."""
+def fleet_world(monkeypatch: pytest.MonkeyPatch, fleet: str = FLEET, *, preload: str = "") -> Iterator[World]:
+    """A running fleet for one test; fails when anything of it is left afterwards.
+
+    Its template imports the modules of `preload`; ranks that need torch are forked from it then.
+    """
     folder = Path(tempfile.mkdtemp(prefix="gl-", dir="/tmp"))
     home, marks = folder / "home", folder / "marks"
     home.mkdir(mode=0o700)
     marks.mkdir()
-    (home / "fleet.yaml").write_text(FLEET)
+    (home / "fleet.yaml").write_text(fleet)
     monkeypatch.setenv("GANGLINE_HOME", str(home))
-    monkeypatch.setenv("GANGLINE_PRELOAD", "")  # ranks here need no torch
+    monkeypatch.setenv("GANGLINE_PRELOAD", preload)
     monkeypatch.delenv("GANGLINE_URL", raising=False)
     with gangline.connect() as client:
         yield World(home, marks, client)

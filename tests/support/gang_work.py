@@ -1,5 +1,6 @@
 """What the gangs of these tests run: plain Python, no torch, checkpoints of JSON."""
 
+import json
 import os
 import subprocess
 import sys
@@ -38,6 +39,43 @@ def hold(marks: str) -> str:
     while not (Path(marks) / "go").exists():
         time.sleep(0.02)
     return "went"
+
+
+def polite(marks: str, steps: int = 0, step_s: float = 0.02, gate: bool = False) -> dict[str, Any]:
+    """Step until `steps` or, with none, until the file `end`; asked to stop, save and leave.
+
+    The state is the same on every rank, so rank 0's file is enough to go on with any number of them. With
+    `gate` nothing is saved before the file `save` is there.
+    """
+    info, folder = gangline.cluster_info(), Path(marks)
+    mark(marks, info.attempt, info.rank, os.getpid())
+    state: dict[str, Any] = {"curve": []}
+    if (saved := gangline.resume_path()) is not None:
+        file = saved / "rank-0" / "state.json"
+        state = json.loads((file if file.exists() else saved / "state.json").read_text())
+    resumed_at = len(state["curve"])
+    while len(state["curve"]) < steps if steps else not (folder / "end").exists():
+        if gangline.stop_requested():
+            (folder / f"asked-{info.attempt}.{info.rank}").touch()
+            while gate and not (folder / "save").exists():
+                time.sleep(0.01)
+            with gangline.new_version() as path:
+                (path / "state.json").write_text(json.dumps(state))
+            if info.rank == 0:
+                (folder / f"saved-{info.attempt}").write_text(str(len(state["curve"])))
+            return {"stopped": True}
+        time.sleep(step_s)
+        state["curve"].append(0.5 * state["curve"][-1] + 0.1 if state["curve"] else 1.0)
+        gangline.report_progress(len(state["curve"]), steps or None, loss=state["curve"][-1])
+    return {"resumed_at": resumed_at, "curve": state["curve"], "size": info.size, "most": info.most}
+
+
+def curve(steps: int) -> list[float]:
+    """What `polite` computes when nothing interrupts it."""
+    losses = [1.0]
+    while len(losses) < steps:
+        losses.append(0.5 * losses[-1] + 0.1)
+    return losses
 
 
 def give(marks: str, kind: str) -> Any:

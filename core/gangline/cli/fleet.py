@@ -1,4 +1,4 @@
-"""`fleet init | show | drain | undrain`."""
+"""`fleet init | show | drain | undrain`; `import`, `reload` and `scale` are added to the group here."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import click
 import yaml
 
 from gangline.cli.app import Reach, as_json, cli, reaches_server
+from gangline.cli.fleet_import import import_command
+from gangline.cli.fleet_size import reload_command, scale
 from gangline.cli.output import news, show, show_json
 from gangline.cli.render_fleet import node_list
 from gangline.client.address import home_dir
@@ -22,6 +24,11 @@ from gangline.model.fleet import Fleet
 @cli.group()
 def fleet() -> None:
     """Nodes: make a fleet file, see them, take them out of service."""
+
+
+fleet.add_command(import_command)
+fleet.add_command(reload_command)
+fleet.add_command(scale)
 
 
 @fleet.command()

@@ -14,6 +14,7 @@ from gangline.cli.output import clock, news, show, show_json, table
 from gangline.cli.render_events import in_words
 from gangline.cli.render_follow import log_line
 from gangline.cli.render_gang import explanation, gang_details, gang_list
+from gangline.cli.render_passes import explained
 from gangline.cli.runs import usage_of
 from gangline.cli.screen import Screen
 from gangline.client.http import Client
@@ -78,16 +79,21 @@ def show_command(reach: Reach, gang: str, as_json: bool) -> None:
 def explain(reach: Reach, gang: str, as_json: bool) -> None:
     """Say why a gang waits, or how it came to where it is.
 
-    While it waits: what is short, which gangs of which pipeline steps hold it, and when the plan expects
-    to start it. Always: what happened to it so far.
+    While it waits: where it was tried, what is short, which gangs of which pipeline steps are in its way,
+    when the plan expects to start it, and with which one change it would start now. Always: what happened
+    to it so far.
     """
     client = reach.client()
     view = find(client, gang)
     events = all_events(client, view)
+    found = client.explain(view.gang) if view.state is GangState.QUEUED else None
     if as_json:
-        show_json({"gang": view.full(), "events": [event.full() for event in events]})
+        show_json({"gang": view.full(), "events": [event.full() for event in events],
+                   **({} if found is None else {"explanation": found.full()})})
         return
     show(explanation(view, now_ms()))
+    if found is not None:
+        show(explained(found))
     words = [(clock(event.at_ms), text) for event in events if (text := in_words(event))]
     show(table(("WHEN", "WHAT"), words, indent="  "))
 

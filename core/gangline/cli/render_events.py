@@ -31,6 +31,8 @@ def _rank_exited(d: Data) -> str:
     if d.get("cause") == Cause.SUCCESS:
         return f"rank {d.get('rank')} on {d.get('node')} is done"
     who, code = f"rank {d.get('rank')} on {d.get('node')}", d.get("exit_code")
+    if code == 0 and d.get("cause") == Cause.CANCELLED:
+        return f"{who} stopped when asked to"
     if d.get("signal"):
         return f"{who} was ended by {d['signal']}"
     return f"{who} failed: " + (str(d.get("cause")) if code is None else f"exit code {code}")
@@ -71,6 +73,10 @@ _WORDS: dict[str, Callable[[Data], str]] = {
     "rank.exited": _rank_exited,
     "attempt.ended": _ended,
     "cancel.requested": lambda d: f"asked to stop ({d.get('cause')}): {d.get('reason')}",
+    "preempt.requested": lambda d: f"asked to stop and wait again: {d.get('text')}",
+    "resize.requested": lambda d: f"asked to stop and start again: {d.get('text')}",
+    "node.suspect": lambda d: f"node {d.get('node')} was blamed for the ends of {', '.join(d.get('gangs') or ())} "
+                              f"within {d.get('within_h')} h; nobody has drained it",
     "version.published": lambda d: f"committed {d.get('volume')}@{d.get('version')}{_step(d)}",
     "version.damaged": lambda d: f"{d.get('volume')}@{d.get('version')} is damaged: {d.get('text')}",
     "gang.succeeded": _over("succeeded"),

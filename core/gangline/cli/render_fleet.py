@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from gangline.cli.output import Lines, ago, fields, state_text, table
-from gangline.model.node import NodeView, ServerStatus
+from gangline.cli.output import Lines, ago, clock, fields, state_text, table
+from gangline.model.node import NodeView, ServerStatus, suspicious
 from gangline.model.states import NodeLifecycle
 from gangline.model.units import format_money
 
@@ -39,14 +39,15 @@ def node_list(nodes: Sequence[NodeView]) -> Lines:
     rows = []
     for n in nodes:
         kind = f"{n.gpu_type}:{n.gpu_count}" + (" emulated" if n.emulated else "")
-        place = "/".join(filter(None, (n.zone, n.fabric, *n.path)))
+        place = "/".join(filter(None, (n.zone, n.fabric, *n.path))) + (f" [{n.domain}]" if n.domain else "")
         nano = n.price_nano_per_gpu_hour
         price = f"{format_money(nano, 2)} {n.currency}" if nano else ""
         why = f"{n.drain.reason} ({n.drain.owner})".strip() if n.drain else ""
+        blamed = f"{len(n.strikes)} gangs, last {clock(n.strikes[-1].at_ms)}" if suspicious(n.strikes) else ""
         rows.append((n.node, n.pool, kind, state_text(node_state(n)), f"{len(n.free_gpus)}/{n.gpu_count}",
-                     ", ".join(n.gangs), place, price, why))
-    headers = ("NODE", "POOL", "GPUS", "STATE", "FREE", "GANGS", "PLACE", "PER GPU HOUR", "DRAINED FOR")
-    empty = {i for i in (7, 8) if not any(row[i] for row in rows)}
+                     ", ".join(n.gangs), place, price, why, blamed))
+    headers = ("NODE", "POOL", "GPUS", "STATE", "FREE", "GANGS", "PLACE", "PER GPU HOUR", "DRAINED FOR", "BLAMED BY")
+    empty = {i for i in (7, 8, 9) if not any(row[i] for row in rows)}
     keep = [i for i in range(len(headers)) if i not in empty]
     return table([headers[i] for i in keep], [[row[i] for i in keep] for row in rows])
 

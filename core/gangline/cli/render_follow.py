@@ -12,6 +12,7 @@ from gangline.model.states import Cause, GangState
 
 _RANK_STYLES = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "bright_yellow",
                 "bright_magenta", "bright_blue")
+_ASKED = (Cause.PREEMPTED, Cause.RESIZED)  # ends that are decided well before they come
 _NOW = {
     GangState.STARTING: "every node is ready, starting the ranks",
     GangState.RUNNING: "running",
@@ -25,8 +26,11 @@ def changes(old: GangView | None, new: GangView, *, waits: bool = True) -> list[
     known = {a.number: a for a in old.attempts} if old else {}
     for attempt in new.attempts:
         if attempt.number not in known:
-            said.append(_placed(attempt))
+            said.append(_placed(new, attempt))
         before = known.get(attempt.number)
+        if attempt.end is not None and attempt.end.cause in _ASKED and attempt.ended_ms is None \
+                and (before is None or before.end is None):
+            said.append(f"stopping: {attempt.end.text}")
         if attempt.ended_ms is not None and (before is None or before.ended_ms is None) \
                 and attempt.end is not None and attempt.end.cause is not Cause.SUCCESS:
             said.append(f"attempt {attempt.number} ended: {blame(attempt.end)}")
@@ -61,10 +65,12 @@ def log_line(rank: int, text: str, world_size: int) -> Text:
                          " ", Text.from_ansi(text))
 
 
-def _placed(attempt: AttemptView) -> str:
+def _placed(view: GangView, attempt: AttemptView) -> str:
     resumed = ", ".join(f"{r.volume}@{r.version}" for r in attempt.resume)
     again = f"attempt {attempt.number} " if attempt.number > 1 else ""
-    return f"{again}placed on {nodes_text(attempt)}" + (f", resuming from {resumed}" if resumed else "")
+    elastic = view.spec.most > view.spec.nodes
+    size = f", {len(attempt.nodes)} of {view.spec.size} nodes" if elastic else ""
+    return f"{again}placed on {nodes_text(attempt)}{size}" + (f", resuming from {resumed}" if resumed else "")
 
 
 def _wait_text(view: GangView) -> str:

@@ -30,6 +30,8 @@ def note(view: GangView) -> str:
     """The one thing to know of a gang beside its state."""
     if view.cancel_requested and not view.state.final:
         return "stopping"
+    if (ending := ending_text(view)):
+        return ending
     if view.state is GangState.QUEUED:
         return view.wait.text if view.wait else ""
     if view.state is GangState.FAILED and view.end:
@@ -51,6 +53,7 @@ def gang_details(view: GangView, usage: Sequence[UsageRow], now_ms: int) -> Line
         ("ended", f"{clock(view.ended_ms)} ({ago(view.ended_ms, now_ms)})" if view.ended_ms else ""),
         ("follows", view.previous or ""),
         ("cancelled", view.cancel_requested or ""),
+        ("now", ending_text(view)),
         ("waits for", view.wait.text if view.wait and view.state is GangState.QUEUED else ""),
         ("progress", progress_text(view)),
         ("volumes", ", ".join(f"{path} = {m.volume}" for path, m in view.spec.volumes.items())),
@@ -99,7 +102,7 @@ def explanation(view: GangView, now_ms: int) -> Lines:
     last = view.attempts[-1] if view.attempts else None
     if not view.state.final and last is not None:
         lines += fields([("holds", nodes_text(last)), ("attempt", str(last.number)),
-                         ("progress", progress_text(view))], indent="  ")
+                         ("now", ending_text(view)), ("progress", progress_text(view))], indent="  ")
     if view.state.final and view.state is not GangState.SUCCEEDED:
         lines += fields([("why", blame(view.end))], indent="  ")
         lines += end_lines(view.end)
@@ -121,12 +124,28 @@ def wait_lines(wait: Wait, now_ms: int) -> Lines:
 
 
 def ask_text(view: GangView) -> str:
-    """What a gang asks for: 4 x H100:8 rdma, role by role."""
+    """What a gang asks for: 4 x H100:8 rdma, role by role; of an elastic one also how many it has."""
     parts = []
     for name, role in view.spec.role_items():
         gpus = " or ".join(role.gpu)
-        parts.append(f"{name + ' ' if name else ''}{role.size} x {gpus}")
+        size = size_text(view) if view.spec.most > view.spec.nodes else role.size
+        parts.append(f"{name + ' ' if name else ''}{size} x {gpus}")
     return " + ".join(parts) + (" rdma" if view.spec.rdma else "")
+
+
+def size_text(view: GangView) -> str:
+    """The size of an elastic gang: 2..4, or 3 of 2..4 while an attempt of it goes on."""
+    current = view.attempts[-1] if view.attempts and not view.state.final else None
+    has = f"{len(current.nodes)} of " if current is not None and current.ended_ms is None else ""
+    return f"{has}{view.spec.size}"
+
+
+def ending_text(view: GangView) -> str:
+    """Why the attempt that goes on is about to end, if anything decided that."""
+    last = view.attempts[-1] if view.attempts and not view.state.final else None
+    if last is None or last.end is None or last.ended_ms is not None or last.end.cause is Cause.SUCCESS:
+        return ""
+    return f"stopping: {last.end.text}"
 
 
 def nodes_text(attempt: AttemptView) -> str:
@@ -223,5 +242,6 @@ def _json(value: Any) -> str:
     return text if len(text) <= 400 else f"{text[:400]}… ({len(text)} characters; --json shows all)"
 
 
-__all__ = ["ask_text", "cost_text", "describe", "end_lines", "explanation", "gang_details", "gang_list",
-           "is_emulated", "nodes_text", "note", "progress_text", "summary", "version_text", "wait_lines"]
+__all__ = ["ask_text", "cost_text", "describe", "end_lines", "ending_text", "explanation", "gang_details",
+           "gang_list", "is_emulated", "nodes_text", "note", "progress_text", "size_text", "summary",
+           "version_text", "wait_lines"]

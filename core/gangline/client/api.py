@@ -9,10 +9,14 @@ from urllib.parse import quote
 
 from gangline.model.errors import Bug, GanglineError, NotFound, Rejected, Unavailable
 from gangline.model.gang import Ensured, Event, GangView, LogChunk, Submission, UsageRow, Watched
+from gangline.model.inventory import FleetChanges, Scaled
 from gangline.model.node import NodeView, ServerStatus
+from gangline.model.passes import Explanation, PassDetail, PassView
 from gangline.model.volume import PointerView, VolumeView
 
 T = TypeVar("T")
+
+FLEET_S = 120.0  # a reload waits for the pass in progress, and a fleet may be large
 
 
 class EventPage(NamedTuple):
@@ -128,6 +132,16 @@ def undrain(node: str, owner: str) -> Call[NodeView]:
                 body={"owner": owner})
 
 
+def reload_fleet(text: str | None, dry_run: bool) -> Call[FleetChanges]:
+    return Call(method="POST", path="/v1/fleet/reload", body={"text": text, "dry_run": dry_run}, hold_s=FLEET_S,
+                read=FleetChanges.parse)
+
+
+def scale(pool: str, nodes: int | None, dry_run: bool) -> Call[Scaled]:
+    return Call(method="POST", path=f"/v1/pools/{_part(pool)}/scale", body={"nodes": nodes, "dry_run": dry_run},
+                read=Scaled.parse)
+
+
 def has_blob(sha256: str) -> Call[None]:
     return Call(method="HEAD", path=f"/v1/blobs/{_part(sha256)}", read=lambda _: None)
 
@@ -156,6 +170,20 @@ def usage(by: str | Iterable[str], from_ms: int | None, to_ms: int | None) -> Ca
     groups = by if isinstance(by, str) else ",".join(by)
     return Call(method="GET", path="/v1/usage", query=_query(by=groups, from_ms=from_ms, to_ms=to_ms),
                 read=lambda data: [UsageRow.parse(item) for item in data["rows"]])
+
+
+def passes(before: int | None, limit: int | None) -> Call[list[PassView]]:
+    return Call(method="GET", path="/v1/passes", query=_query(before=before, limit=limit),
+                read=lambda data: [PassView.parse(item) for item in data["passes"]])
+
+
+def get_pass(number: int, *, inputs: bool) -> Call[PassDetail]:
+    return Call(method="GET", path=f"/v1/passes/{number}", query=_query(inputs="true" if inputs else None),
+                read=PassDetail.parse)
+
+
+def explain(gang: str) -> Call[Explanation]:
+    return Call(method="GET", path=f"/v1/gangs/{_part(gang)}/explain", read=Explanation.parse)
 
 
 def stop(force: bool, hold_s: float) -> Call[int]:

@@ -19,7 +19,9 @@ from gangline.client.retry import Retry
 from gangline.client.transport import LIMITS, client_options, lost, read_reply, timeout
 from gangline.model.errors import Conflict, NotFound, Unavailable
 from gangline.model.gang import Ensured, GangView, LogChunk, Submission, UsageRow, Watched
+from gangline.model.inventory import FleetChanges, Scaled
 from gangline.model.node import NodeView, ServerStatus
+from gangline.model.passes import Explanation, PassDetail, PassView
 from gangline.model.volume import PointerView, VolumeView
 
 T = TypeVar("T")
@@ -125,6 +127,17 @@ class Client:
     def undrain(self, node: str, owner: str) -> NodeView:
         return self._send(api.undrain(node, owner))
 
+    def reload_fleet(self, *, text: str | None = None, dry_run: bool = False) -> FleetChanges:
+        """Have the server follow its fleet file as it is now; a file it cannot follow changes nothing.
+
+        With `dry_run`, only say what that would do; then `text` stands for what the file would hold.
+        """
+        return self._send(api.reload_fleet(text, dry_run))
+
+    def scale(self, pool: str, nodes: int | None, *, dry_run: bool = False) -> Scaled:
+        """Ask a pool to have so many nodes; None lets it follow its work again."""
+        return self._send(api.scale(pool, nodes, dry_run))
+
     def has_blob(self, sha256: str) -> bool:
         """Whether the server holds the content of that SHA-256."""
         try:
@@ -152,6 +165,18 @@ class Client:
               to_ms: int | None = None) -> builtins.list[UsageRow]:
         """The ledger of an interval by one or more of gang, attempt, node, tenant, slot, cause, pool."""
         return self._send(api.usage(by, from_ms, to_ms))
+
+    def passes(self, before: int | None = None, limit: int | None = None) -> builtins.list[PassView]:
+        """The newest passes of the loop that decided or said something new, or the newest before one of them."""
+        return self._send(api.passes(before, limit))
+
+    def get_pass(self, number: int, *, inputs: bool = False) -> PassDetail:
+        """One pass with its plan, and with what it was made from if that was kept; `NotFound` when it is not."""
+        return self._send(api.get_pass(number, inputs=inputs))
+
+    def explain(self, gang: str) -> Explanation:
+        """Why a gang waits, who is in its way, and which one change of its spec would help now."""
+        return self._send(api.explain(gang))
 
     def stop(self, force: bool = False) -> int:
         """Stop the server and its nodes; its process id. `Conflict` while gangs are active, unless forced.

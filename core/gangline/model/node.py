@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gangline.model.base import Wire
-from gangline.model.states import NodeLifecycle
+from gangline.model.states import Cause, NodeLifecycle
 
 
 class DrainView(Wire):
@@ -11,6 +13,23 @@ class DrainView(Wire):
 
     owner: str
     reason: str = ""
+
+
+class Strike(Wire):
+    """The end of an attempt that was blamed on a node."""
+
+    gang: str
+    attempt: int
+    cause: Cause
+    at_ms: int
+
+
+MANY_STRIKES = 3
+
+
+def suspicious(strikes: Sequence[Strike]) -> bool:
+    """Several gangs at several times: a loss that hit many gangs at once counts once."""
+    return min(len({strike.gang for strike in strikes}), len({strike.at_ms for strike in strikes})) >= MANY_STRIKES
 
 
 class NodeView(Wire):
@@ -24,6 +43,7 @@ class NodeView(Wire):
     zone: str
     fabric: str | None = None
     path: tuple[str, ...] = ()
+    domain: str | None = None  # of NVLink
     address: str = ""
     emulated: bool = False
     lifecycle: NodeLifecycle
@@ -36,6 +56,7 @@ class NodeView(Wire):
     price_nano_per_gpu_hour: int = 0
     currency: str = "USD"
     boot_done_ms: int | None = None  # with lifecycle booting: when it is expected
+    strikes: tuple[Strike, ...] = ()  # within a day up to the last one
 
     @property
     def takes_work(self) -> bool:

@@ -61,6 +61,8 @@ class Task(Wire):
     node_rank: int
     ranks: tuple[RankOrder, ...]
     world_size: int
+    least: int = 0  # nodes the gang may have, of which `nodes` are those of this attempt
+    most: int = 0
     nodes: tuple[NodeShare, ...]
     ranks_by_node: tuple[tuple[int, ...], ...] = ()  # of every node in order; empty: equal shares
     master_addr: str

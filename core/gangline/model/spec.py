@@ -240,15 +240,18 @@ class GangSpec(Wire):
         return tuple(self.roles.items()) if self.roles else (("", self._only_role()),)
 
     def _only_role(self) -> Role:
-        minimum = self.size if isinstance(self.size, int) else int(self.size.split("..")[0])
         return Role.model_construct(
-            size=minimum, gpu=self.gpu, ranks_per_node=self.ranks_per_node, command=self.command,
+            size=self._least, gpu=self.gpu, ranks_per_node=self.ranks_per_node, command=self.command,
             function=self.function, args=self.args, env={})
 
     @property
     def nodes(self) -> int:
         """How many nodes the gang needs to start."""
-        return sum(role.size for _, role in self.role_items())
+        return sum(role.size for role in self.roles.values()) if self.roles else self._least
+
+    @property
+    def _least(self) -> int:
+        return self.size if isinstance(self.size, int) else int(self.size.split("..")[0])
 
     @property
     def most(self) -> int:

@@ -56,7 +56,8 @@ class Cause(StrEnum):
     LOST = "lost"  # a rank, its supervisor or its node vanished, or was killed from outside
     HARDWARE = "hardware"
     LAUNCH = "launch"  # infrastructure: a port taken, a barrier not met; retried free
-    PREEMPTED = "preempted"
+    PREEMPTED = "preempted"  # it made room for others; it waits again, holding nothing
+    RESIZED = "resized"  # an elastic gang goes on with more or fewer nodes; costs no retry
     TIMEOUT = "timeout"
     CANCELLED = "cancelled"
     ORPHANED = "orphaned"  # nobody watched for orphan_after

@@ -38,6 +38,10 @@ class Place:
     def result(self, rank: int) -> Path:
         return self.run_dir / f"rank-{rank}.result.json"
 
+    def stopped(self, rank: int) -> Path:
+        """There once the rank has seen that it was asked to stop; `gangline.stop_requested` puts it there."""
+        return self.run_dir / f"rank-{rank}.stopped"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
@@ -63,6 +67,7 @@ def write_info(order: Order, task: Task, place: Place, node: str) -> Path:
         "token": place.token, "gang": order.gang, "name": task.name, "slot": task.slot,
         "attempt": order.attempt, "generation": order.generation, "tenant": task.tenant, "role": task.role,
         "node": node, "node_rank": task.node_rank, "size": len(task.nodes), "world_size": task.world_size,
+        "least": task.least or len(task.nodes), "most": task.most or len(task.nodes),
         "nodes": [share.full() for share in task.nodes], "zone": task.zone, "fabric": task.fabric,
         "emulated": task.emulated, "rdma": task.rdma.full(), "mounts": [m.full() for m in task.mounts],
         "ranks_by_node": ranks_by_node(task),

@@ -4,7 +4,7 @@ One process per (gang, attempt, generation, node), forked from the warm template
 JSON lines with its supervisor over one socket:
 
     in   {"op": "start", "ranks": [RANK...]}     RANK: rank, argv | boot, env, cwd, log, announces
-         {"op": "stop", "grace_s": 5.0}          SIGTERM to the tree, SIGKILL when the grace is over
+         {"op": "stop", "grace_s": 5.0}          SIGTERM to the ranks, SIGKILL to all when the grace is over
     out  {"event": "started"}                    user code runs on every rank
          {"event": "rank_exit", "rank", "code", "signal", "at_ms"}
          {"event": "empty"}                      nothing is left; the keeper exits
@@ -33,6 +33,7 @@ from gangline.node.kill import end_all
 from gangline.node.proc import (
     Proc,
     adopt_orphans,
+    answering,
     close_descriptors,
     descendants,
     die_with_parent,
@@ -64,6 +65,7 @@ class Keeper:
         self._ranks: dict[int, _Rank] = {}
         self._told_started = False
         self._deadline: float | None = None  # when the grace is over
+        self._told_rest = False  # what outlived the ranks was asked to end as well
         self._inbox = bytearray()
         self._wake, self._woken = socket.socketpair()
         for end in (self._wake, self._woken):
@@ -102,6 +104,8 @@ class Keeper:
                 time.sleep(0.001)
             self._tell({"event": "empty"})
             return False
+        if self._deadline is not None and not self._told_rest:
+            self._ask_rest()
         return True
 
     def _obey(self) -> bool:
@@ -134,6 +138,8 @@ class Keeper:
         sys.stdout.flush()
         sys.stderr.flush()
         keeper_pid = os.getpid()
+        # Held until the child has handlers of its own: we ignore it, and it would be lost.
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
         for order in orders:
             theirs, ours = os.pipe()  # closed on exec: the end of the file is a sign too
             pid = os.fork()
@@ -141,6 +147,7 @@ class Keeper:
                 self._become_rank(order, keeper_pid, ours)
             os.close(ours)
             self._ranks[pid] = _Rank(order["rank"], pid, theirs)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
 
     def _become_rank(self, order: dict[str, Any], keeper_pid: int, sign_fd: int) -> NoReturn:
         code = _EXEC_FAILED
@@ -194,9 +201,17 @@ class Keeper:
     def _stop(self, grace_s: float) -> None:
         deadline = time.monotonic() + grace_s
         if self._deadline is None and grace_s > 0:
-            for proc in self._tree():
+            # A rank that catches it needs its helpers (data loaders, torchrun's workers) to save.
+            for proc in answering(os.getpid(), living(), signal.SIGTERM):
                 send(proc, signal.SIGTERM)
         self._deadline = deadline if self._deadline is None else min(deadline, self._deadline)
+
+    def _ask_rest(self) -> None:
+        """Once every rank has left, nobody answers any more for what they left behind."""
+        if all(rank.exited for rank in self._ranks.values()):
+            self._told_rest = True
+            for proc in self._tree():
+                send(proc, signal.SIGTERM)
 
     def _tree(self) -> list[Proc]:
         return descendants(os.getpid(), living())

@@ -67,6 +67,30 @@ def descendants(root: int, table: Iterable[Proc]) -> list[Proc]:
     return found
 
 
+def catches(pid: int, signum: int) -> bool:
+    """Whether a process has a handler of its own for a signal."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text(errors="replace")
+    except OSError:
+        return False
+    mask = next((line.split()[1] for line in text.splitlines() if line.startswith("SigCgt:")), "0")
+    return bool(int(mask, 16) >> (signum - 1) & 1)
+
+
+def answering(root: int, table: Iterable[Proc], signum: int) -> list[Proc]:
+    """Whom below `root` a signal is for: one that catches it answers for all below it."""
+    children: dict[int, list[Proc]] = {}
+    for proc in table:
+        children.setdefault(proc.ppid, []).append(proc)
+    found: list[Proc] = []
+    todo = [root]
+    while todo:
+        below = children.pop(todo.pop(), [])
+        found += below
+        todo += [proc.pid for proc in below if not catches(proc.pid, signum)]
+    return found
+
+
 def is_alive(pid: int, start_ticks: int) -> bool:
     proc = look(pid)
     return proc is not None and not proc.dead and proc.start_ticks == start_ticks

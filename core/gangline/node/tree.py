@@ -26,6 +26,7 @@ _LOG = logging.getLogger(__name__)
 _LAST_LINES = 20
 _STARTING_S = 60.0  # a port found taken later than this is the user's own
 _DRAIN_S = 5.0  # how long the lease is held for logs that the server has not taken yet
+_LEAVE_S = 10.0  # for the peers of a rank that stopped of its own accord
 _GIVE_UP_S = 600.0  # and how long they are kept for it after that
 
 
@@ -41,6 +42,7 @@ class Tree:
         self._stop_wanted = asyncio.Event()
         self._ended_because: str | None = None
         self._ended_as = Cause.CANCELLED
+        self._asked = False  # SIGTERM was sent to its ranks
         self._told_empty = False  # the keeper has seen the last process go
         self._running: set[int] = set()  # ranks that were started and have not ended
         self._began_s: float | None = None
@@ -154,17 +156,19 @@ class Tree:
         self._running.discard(rank)
         self._node.logs.look()
         lines = last_lines(ready.place.log(rank), _LAST_LINES)
+        noted = ready.place.stopped(rank).exists()
         cause, text = judge(Ending(
             rank=rank, code=code, signal=signal_name, last_lines=lines, ended_because=self._ended_because,
             ended_as=self._ended_as, oom_killed=self._oom_killed(ready), starting=self._is_starting(),
-            master_port=self._task.master_port))
+            master_port=self._task.master_port, stopped=noted or self._asked))
         well = cause is Cause.SUCCESS
         gang, attempt, generation = self.about
         self._put(RankExit(gang=gang, attempt=attempt, generation=generation, rank=rank, exit_code=code,
                            signal=signal_name, cause=cause, text=text, last_lines=() if well else lines,
                            result=_read_result(ready.place.result(rank)) if well else None))
         if not well:
-            self._end(0.0, f"rank {rank} had ended on this node")
+            # Ranks agree to stop before every node has heard that it should: let this one's leave, too.
+            self._end(_LEAVE_S if noted else 0.0, f"rank {rank} had ended on this node")
 
     def _is_starting(self) -> bool:
         young = self._began_s is not None and time.monotonic() - self._began_s < _STARTING_S
@@ -191,6 +195,7 @@ class Tree:
         self._running = set()
 
     def _end(self, grace_s: float, because: str) -> None:
+        self._asked = self._asked or (self._ended_because is None and grace_s > 0)
         self._ended_because = self._ended_because or because
         if self._ready is not None and not self._told_empty:
             self._ready.keeper.stop(grace_s)

@@ -24,13 +24,14 @@ class Ending:
     ended_as: Cause  # and as what that counts
     oom_killed: bool  # the kernel killed something for memory since the attempt began
     starting: bool  # shortly after the start and before any progress
+    stopped: bool = False  # it had been asked to stop, by SIGTERM
     master_port: int
 
 
 def judge(end: Ending) -> tuple[Cause, str]:
     """The cause that decides about a retry, and one line for people."""
     if end.code == 0:
-        return Cause.SUCCESS, ""
+        return _left(end)
     how = f"ended with exit code {end.code}" if end.signal is None else f"was ended by {end.signal}"
     if end.ended_because is not None:
         return end.ended_as, f"rank {end.rank} {how}: {end.ended_because}"
@@ -39,6 +40,15 @@ def judge(end: Ending) -> tuple[Cause, str]:
     if end.signal == "SIGKILL" and end.oom_killed:
         return Cause.OOM, f"rank {end.rank} was killed by the kernel for memory"
     return Cause.LOST, f"rank {end.rank} was killed from outside by {end.signal}"
+
+
+def _left(end: Ending) -> tuple[Cause, str]:
+    """Exit code 0 is success, unless the rank was asked to stop: its work may be half done."""
+    if not end.stopped:
+        return Cause.SUCCESS, ""
+    if end.ended_because is None:
+        return Cause.LOST, f"rank {end.rank} stopped because of a SIGTERM from outside"
+    return end.ended_as, f"rank {end.rank} stopped when asked to: {end.ended_because}"
 
 
 def _of_its_own(end: Ending, how: str) -> tuple[Cause, str]:

@@ -29,13 +29,16 @@ def check(snapshot: Snapshot, plan: Plan, policy: Policy | None = None) -> tuple
 def _bookkeeping(view: View, plan: Plan) -> Iterator[str]:
     if plan.base != view.version:
         yield f"plan is for version {plan.base}, the snapshot is of version {view.version}"
-    answers = Counter(p.gang for p in plan.placements)
+    answered = [p.gang for p in plan.placements]
     for waiting in plan.waiting:
-        answers.update(waiting.gangs)
+        answered += waiting.gangs
         if waiting.short < 0 or not waiting.text:
             yield f"{', '.join(waiting.gangs)}: the wait is not explained"
         elif not waiting.gangs:
             yield f"nobody waits for {waiting.text!r}"
+    if len(answered) == len(view.gangs) and view.gangs.keys() == set(answered):
+        return
+    answers = Counter(answered)
     for gang in sorted(view.gangs.keys() | answers.keys()):
         if gang not in view.gangs:
             yield f"{gang}: is not pending"

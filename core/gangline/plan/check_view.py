@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from gangline.plan.fleet import DOWN_MS
@@ -20,7 +20,7 @@ class View:
         self.version = snapshot.version
         self.fleet, self.map = snapshot.fleet, snapshot.fleet.map
         self.pools: dict[str, PoolState] = {p.name: p for p in snapshot.pools}
-        self.gangs: dict[str, PendingGang] = {g.gang: g for g in snapshot.queue.gangs}
+        self.gangs: Mapping[str, PendingGang] = snapshot.queue.by_id
         self.running: dict[str, RunningGang] = {r.gang: r for r in snapshot.running}
         self.tenants: dict[str, TenantState] = {t.name: t for t in snapshot.tenants}
         self.held: dict[str, dict[str, frozenset[int]]] = {

@@ -62,17 +62,22 @@ def _regrown(board: Board, placement: Placement, rows: list[int], spot: Spot) ->
     return replace(placement, nodes=tuple(board.role_members(sorted(rows), ask, role)), zone=zone, fabric=fabric)
 
 
-def grow_running(board: Board) -> Resize | None:
-    """A running elastic gang that could have idle nodes near it, the first that has not changed for long enough."""
+def grow_running(board: Board) -> tuple[Resize | None, int]:
+    """A running elastic gang that could have idle nodes near it, the first that has not changed for long enough;
+    and when the next one has not."""
+    due_ms = UNKNOWN_MS
     runs = sorted((run for run in board.snapshot.running if run.again is not None and not run.ending
                    and len(run.holds) < run.most), key=lambda run: (-run.priority, run.since_ms, run.gang))
     for run in runs:
-        if board.now_ms - max(run.resized_ms, run.since_ms) >= board.policy.resize_every_ms:
-            more = _room(board, run)
-            if run.again is not None and len(more):
-                board.keep(more, run.again, UNKNOWN_MS)  # nobody gives them back meanwhile
-                return Resize(gang=run.gang, size=len(run.holds) + len(more))
-    return None
+        may_ms = max(run.resized_ms, run.since_ms) + board.policy.resize_every_ms
+        if may_ms > board.now_ms:
+            due_ms = min(due_ms, may_ms)
+            continue
+        more = _room(board, run)
+        if run.again is not None and len(more):
+            board.keep(more, run.again, UNKNOWN_MS)  # nobody gives them back meanwhile
+            return Resize(gang=run.gang, size=len(run.holds) + len(more)), due_ms
+    return None, due_ms
 
 
 def _room(board: Board, run: RunningGang) -> Ints:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, SupportsFloat
 
 from gangline.model.errors import Conflict, GanglineError, Rejected
 from gangline.runtime.dcp import check_group, read_dcp, write_dcp
+from gangline.runtime.group import group_size
 from gangline.runtime.info import ClusterInfo, cluster_info, membership
 from gangline.runtime.saves import PUBLISH_TIMEOUT_S, Save, Written, begin, describe, published, report
 from gangline.runtime.versions import find_version
@@ -161,7 +162,7 @@ def _uses_torch(state: Mapping[str, Any]) -> bool:
     torch = sys.modules.get("torch")
     if torch is None:
         return False
-    return _process_group_size() is not None or _holds_torch(state, torch)
+    return group_size() is not None or _holds_torch(state, torch)
 
 
 def _holds_torch(value: Any, torch: Any) -> bool:
@@ -171,16 +172,8 @@ def _holds_torch(value: Any, torch: Any) -> bool:
     return any(_holds_torch(item, torch) for item in items)
 
 
-def _process_group_size() -> int | None:
-    if "torch.distributed" not in sys.modules:
-        return None
-    import torch.distributed as dist
-
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else None
-
-
 def _check_world(info: ClusterInfo) -> None:
-    group = _process_group_size()
+    group = group_size()
     if group is not None and group != info.world_size:
         where = f"the gang has {info.world_size}" if info.gang else "outside a gang a save has 1"
         raise Rejected(f"torch.distributed has {group} ranks, {where}", field="state",
@@ -192,7 +185,7 @@ def _together(work: Callable[[], Save]) -> Save:
 
     Without a process group each rank stands alone and the wait for publication is what is bounded.
     """
-    if _process_group_size() in (None, 1):
+    if group_size() in (None, 1):
         return work()
     import torch.distributed as dist
 

@@ -43,8 +43,9 @@ class RdmaInfo:
 class ClusterInfo:
     """This rank's place in its gang.
 
-    `size` counts nodes; `addresses` has one per node in node-rank order. Outside a gang it is a world
-    of one: `gang` is None and `addresses` is ("127.0.0.1",).
+    `size` counts the nodes of this attempt; an elastic gang may have `least` to `most` of them, others
+    have as many every time. `addresses` has one per node in node-rank order. Outside a gang it is a
+    world of one: `gang` is None and `addresses` is ("127.0.0.1",).
     """
 
     gang: str | None = None
@@ -57,6 +58,8 @@ class ClusterInfo:
     local_world_size: int = 1
     node_rank: int = 0
     size: int = 1
+    least: int = 1
+    most: int = 1
     role: str = ""
     node: str = ""
     addresses: tuple[str, ...] = ("127.0.0.1",)
@@ -121,7 +124,8 @@ def _read_info(path: str, rank_values: tuple[str | None, ...]) -> ClusterInfo:
     return ClusterInfo(
         gang=data["gang"], name=data["name"], slot=data["slot"], attempt=data["attempt"],
         rank=rank, world_size=world_size, local_rank=local_rank, local_world_size=local_world_size,
-        node_rank=node_rank, size=data["size"], role=data.get("role", ""), node=data.get("node", ""),
+        node_rank=node_rank, size=data["size"], least=data.get("least", data["size"]),
+        most=data.get("most", data["size"]), role=data.get("role", ""), node=data.get("node", ""),
         addresses=tuple(share["address"] for share in data["nodes"]),
         fabric=data.get("fabric"), zone=data.get("zone", ""), emulated=data.get("emulated", False),
         rdma=RdmaInfo(**{name: bool(rdma.get(name)) for name in RdmaInfo.__slots__}),

@@ -15,16 +15,15 @@ from pathlib import Path
 from gangline.engines.base import Engine
 from gangline.model.errors import GanglineError
 from gangline.model.fleet import Fleet
+from gangline.model.inventory import FleetChanges
 from gangline.model.node import NodeView
-from gangline.model.states import NodeLifecycle
-from gangline.plan.check import check
-from gangline.plan.planner import plan
-from gangline.plan.snapshot import Policy
+from gangline.scheduler.planning import Planning
 from gangline.service import fleet as fleet_service
 from gangline.service import loop as loop_service
 from gangline.service import nodes as node_service
 from gangline.service import saves, views
-from gangline.store import Store
+from gangline.service.picture import Picture
+from gangline.store import Node, Store
 
 BACKSTOP_S = 5.0
 ERROR_PAUSE_S = 1.0
@@ -41,14 +40,24 @@ class Loop:
     engines: Mapping[str, Engine]
     volumes_root: Path
     now_ms: Callable[[], int]
-    policy: Policy = field(default_factory=Policy)
+    picture: Picture = field(init=False)
+    planning: Planning = field(init=False)
     _wake: threading.Event = field(init=False, default_factory=threading.Event)
     _stopping: bool = field(init=False, default=False)
-    _planned: int = field(init=False, default=-1)  # the store's version that the last plan was for
     _thread: threading.Thread | None = field(init=False, default=None)
+    _turn: threading.Lock = field(init=False, default_factory=threading.Lock)  # held by a pass
+    _tending: fleet_service.Tending = field(init=False, default_factory=fleet_service.Tending)
+    _views: dict[str, tuple[Node, NodeView]] = field(init=False, default_factory=dict)
+    _seen: tuple[Node, ...] | None = field(init=False, default=None)
+    _by_engine: dict[str, list[NodeView]] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.picture = Picture(self.store, self.fleet)
+        self.planning = Planning(self.store, self.fleet, self.picture, self.now_ms, self._tending.backoff)
 
     def start(self) -> None:
         """Begin; the first pass runs at once and finds again what an earlier server left running."""
+        self.picture.refresh()
         self.store.on_commit.append(self._committed)
         for engine in self.engines.values():
             engine.on_change(self.wake)
@@ -69,6 +78,20 @@ class Loop:
         for engine in self.engines.values():
             engine.close()
 
+    def adopt(self, fleet: Fleet, *, dry_run: bool = False) -> FleetChanges:
+        """Follow another fleet from the next pass on; what that changes. It waits for a pass in progress.
+
+        A crash in between is no harm: the inventory changes in one transaction, and a new server follows
+        the file anyway.
+        """
+        with self._turn:
+            changes = fleet_service.sync_fleet(self.store, fleet, now_ms=self.now_ms(), dry_run=dry_run)
+            if not dry_run:
+                self.fleet = fleet
+                self.planning.follow(fleet)
+        self.wake()
+        return changes
+
     def shutdown_nodes(self) -> None:
         """End every supervisor with everything it runs. Call after `stop`."""
         for name, engine in self.engines.items():
@@ -76,30 +99,28 @@ class Loop:
 
     def pass_once(self) -> int | None:
         """One whole pass; returns the next instant (ms) at which something is due, if any."""
+        with self._turn:
+            return self._pass()
+
+    def _pass(self) -> int | None:
+        self._look()
         self._observe()
         saves.finish(self.store, now_ms=self.now_ms(), volumes_root=self.volumes_root)
-        due_ms = loop_service.tick(self.store, now_ms=self.now_ms())
-        if self.store.version() != self._planned:
-            self._plan()
+        self._look()
+        loop_service.tick(self.store, now_ms=self.now_ms(), dues=self.picture.dues)
+        tend_ms = None
+        if not (self.picture.settled and self._tending.settled):
+            tend_ms = fleet_service.tend(self.store, self.fleet, self._tending, now_ms=self.now_ms())
+        self._look()
+        self.planning.run()
+        self._look()
         boot_ms = self._keep_nodes()
-        return min((due for due in (due_ms, boot_ms) if due is not None), default=None)
+        dues = (self.picture.dues.next_ms(), tend_ms, boot_ms, self.planning.due_ms)
+        return min((due for due in dues if due is not None), default=None)
 
-    def _plan(self) -> None:
-        now_ms = self.now_ms()
-        snapshot = loop_service.snapshot(self.store, self.fleet, now_ms=now_ms)
-        decided = plan(snapshot, self.policy, now_ms)
-        faults = check(snapshot, decided)
-        if faults:
-            # A planner fault must not move anything; every gang keeps its state for the next pass.
-            _log.error("plan refused: %s", "; ".join(faults))
-            return
-        for gang, reason in loop_service.commit_plan(self.store, decided, now_ms=now_ms).refused:
-            _log.warning("%s was not placed after all: %s", gang, reason)
-        for request in decided.capacity:
-            names = fleet_service.provision(self.store, self.fleet.pool(request.pool), request.nodes,
-                                            now_ms=self.now_ms())
-            _log.info("asked pool %s for %s", request.pool, ", ".join(names))
-        self._planned = snapshot.version  # what this plan changed is planned for once more
+    def _look(self) -> None:
+        if self.picture.stale:
+            self.picture.refresh()
 
     def _observe(self) -> None:
         for name, engine in self.engines.items():
@@ -118,8 +139,16 @@ class Loop:
         return min((at_ms for at_ms in boots_ms if at_ms is not None), default=None)
 
     def _nodes_of(self, engine: str) -> list[NodeView]:
-        return [node for node in views.nodes(self.store)
-                if node.engine == engine and node.lifecycle is not NodeLifecycle.GONE]
+        """An engine's nodes, without who leases them; views are made anew only for nodes that have changed."""
+        nodes = self.picture.nodes()
+        if nodes is not self._seen:
+            self._seen, self._by_engine = nodes, {}
+            for node in nodes:
+                known = self._views.get(node.name)
+                if known is None or known[0] is not node:
+                    known = self._views[node.name] = node, views.node_view(node, {}, None)
+                self._by_engine.setdefault(node.engine, []).append(known[1])
+        return self._by_engine.get(engine, [])
 
     def _committed(self, gangs: set[str], nodes: set[str]) -> None:
         if gangs or nodes:

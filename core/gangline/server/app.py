@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 
 from gangline.model.errors import Bug, GanglineError, NotFound, Rejected, Unavailable
-from gangline.server import client_routes, file_routes, gang_routes, node_routes
+from gangline.server import client_routes, file_routes, fleet_routes, gang_routes, node_routes, plan_routes
 from gangline.server.state import ServerState
 
 _log = logging.getLogger("gangline.server")
@@ -23,7 +23,7 @@ def create_app(state: ServerState) -> FastAPI:
     """The whole HTTP interface over one server's state."""
     app = FastAPI(title="Gangline", version=state.version, docs_url=None, redoc_url=None)
     app.state.gangline = state
-    for routes in (client_routes, gang_routes, file_routes, node_routes):
+    for routes in (client_routes, fleet_routes, gang_routes, file_routes, node_routes, plan_routes):
         app.include_router(routes.router, prefix="/v1")
     app.add_exception_handler(GanglineError, _named)
     app.add_exception_handler(RequestValidationError, _invalid)

@@ -39,6 +39,16 @@ class UndrainBody(Wire):
     owner: str = Field(min_length=1)
 
 
+class ReloadBody(Wire):
+    text: str | None = None
+    dry_run: bool = False
+
+
+class ScaleBody(Wire):
+    nodes: int | None = Field(default=None, ge=0)
+    dry_run: bool = False
+
+
 class NameBody(Wire):
     version: int = Field(ge=1)
     expected_revision: int | None = Field(default=None, ge=0)

@@ -57,10 +57,14 @@ async def watch(gang: str, body: WatchBody, request: Request, state: ClientSide)
                                 now_ms=state.now_ms())
 
     async def news() -> Watched | None:
-        # Only events are worth another renewal, which must neither wake its own watcher nor cost every wake.
+        # Only events and another reason to wait are worth another renewal, which must neither wake its own
+        # watcher nor cost every wake.
+        if state.loop.planning.reasons.mark(gang) != before:
+            return await renew()
         happened = await state.call(views.events_after, state.store, gang, body.cursor, 1)
         return await renew() if happened else None
 
+    before = state.loop.planning.reasons.mark(gang)
     now = await renew()
     if now.events or now.view.state.final:
         return reply(now)

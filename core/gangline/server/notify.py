@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Container, Iterator
 
 ANY_GANG = "gangs"
+_GANG = "gang:"
 
 
 def gang_key(gang: str) -> str:
-    return f"gang:{gang}"
+    return f"{_GANG}{gang}"
 
 
 def node_key(node: str) -> str:
@@ -70,6 +71,11 @@ class Notifier:
             with contextlib.suppress(RuntimeError):  # the loop has ended, and every waiter with it
                 self._loop.call_soon_threadsafe(self._ring, heard)
 
+    def told(self, gangs: Container[str]) -> None:
+        """Wake the listeners of those gangs that are among these. From any thread."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._ring_those, gangs)
+
     @contextlib.contextmanager
     def listen(self, *keys: str) -> Iterator[Bell]:
         """A bell for these keys, while the block lasts. Only in the event loop."""
@@ -103,3 +109,7 @@ class Notifier:
         for key in keys:
             for bell in self._bells.get(key, ()):
                 bell.ring()
+
+    def _ring_those(self, gangs: Container[str]) -> None:
+        # A reason may be that of a hundred thousand gangs: the listeners are looked at, not the gangs.
+        self._ring([key for key in self._bells if key.startswith(_GANG) and key.removeprefix(_GANG) in gangs])

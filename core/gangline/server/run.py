@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -21,11 +22,12 @@ from gangline.client.record import ServerRecord, process_start, remove_record, w
 from gangline.model.errors import Bug, Rejected
 from gangline.model.fleet import Fleet
 from gangline.server.app import create_app
-from gangline.server.fleet import load_fleet, this_machine
+from gangline.server.fleet import find_fleet
 from gangline.server.guard import Guard
 from gangline.server.home import held_home
 from gangline.server.listener import Listener
 from gangline.server.notify import Notifier
+from gangline.server.reloading import reload_on_hangup
 from gangline.server.sockets import bind_tcp, bind_unix
 from gangline.server.state import SchedulerLoop, ServerState, now_ms
 from gangline.server.stopping import leave_when_idle
@@ -33,6 +35,7 @@ from gangline.service import fleet as fleet_service
 from gangline.store import Store
 
 IDLE_S = 1800.0
+SWITCH_S = 0.001  # a pass over a big fleet gives way to requests more often than Python's default of 5 ms
 MAX_OPEN_FILES = 65_536  # a thousand waiting clients need more than the usual 1,024
 
 LoopFactory = Callable[[Store, Fleet, Path, str], SchedulerLoop]
@@ -60,11 +63,12 @@ def serve(settings: Settings, make_loop: LoopFactory) -> None:
     holds the home.
     """
     os.umask(0o077)
+    sys.setswitchinterval(SWITCH_S)
     _raise_open_files()
     settings = replace(settings, home=Path(os.path.abspath(settings.home)))
     with ExitStack() as stack:
         stack.enter_context(held_home(settings.home))
-        where, fleet = _fleet(settings)
+        where, fleet = find_fleet(settings.home, settings.fleet)
         store = Store.open(f"sqlite:///{settings.home / 'gangline.db'}")
         stack.callback(store.close)
         fleet_service.sync_fleet(store, fleet, now_ms=now_ms())
@@ -95,6 +99,7 @@ async def _serve(settings: Settings, parts: _Parts) -> None:
     parts.store.on_commit.append(state.committed)
     for number in (signal.SIGTERM, signal.SIGINT):
         clock.add_signal_handler(number, state.leave.set)
+    reload_on_hangup(clock, state)
     app = create_app(state)
     listeners = [Listener(Guard(app), parts.sock, state.leave)]
     if settings.listen is not None:
@@ -140,16 +145,6 @@ def _tcp_listener(settings: Settings, app: FastAPI, state: ServerState) -> Liste
     _log.info("listening on http://%s:%d", host, port)
     hosts = frozenset(name.lower() for name in (host, *settings.hosts))
     return Listener(Guard(app, hosts=hosts, token=settings.token), sock, state.leave)
-
-
-def _fleet(settings: Settings) -> tuple[str | None, Fleet]:
-    """The fleet file given, else the home's, else this machine; and where it came from."""
-    own = settings.home / "fleet.yaml"
-    path = settings.fleet or (own if own.exists() else None)
-    if path is None:
-        return None, this_machine(os.environ)
-    path = Path(os.path.abspath(path))
-    return str(path), load_fleet(path)
 
 
 def _raise_open_files() -> None:

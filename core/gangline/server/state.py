@@ -16,11 +16,14 @@ from typing import ParamSpec, Protocol, TypeVar
 
 from gangline.model.errors import Rejected, Unavailable
 from gangline.model.fleet import Fleet
+from gangline.model.inventory import FleetChanges
 from gangline.model.spec import GangSpec
+from gangline.scheduler.planning import Planning
 from gangline.server.blobs import BlobStore
 from gangline.server.logs import LogStore
 from gangline.server.notify import Notifier
 from gangline.service import feasible
+from gangline.service.picture import Picture
 from gangline.store import Store
 
 P = ParamSpec("P")
@@ -32,11 +35,17 @@ _ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 class SchedulerLoop(Protocol):
     """What a server needs of the loop it hosts."""
 
+    picture: Picture
+    planning: Planning
+
     def start(self) -> None:
         """Begin to keep the world agreeing with the plan."""
 
     def stop(self) -> None:
         """End after the pass in progress; nodes and gangs go on."""
+
+    def adopt(self, fleet: Fleet, *, dry_run: bool = False) -> FleetChanges:
+        """Follow another fleet from the next pass on."""
 
     def shutdown_nodes(self) -> None:
         """End every supervisor with all it runs. Called after `stop`."""
@@ -76,6 +85,7 @@ class ServerState:
     logs: LogStore = field(init=False)
     leave: asyncio.Event = field(default_factory=asyncio.Event)  # set: the server is to exit
     entry: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while new gangs come in
+    reloading: asyncio.Lock = field(default_factory=asyncio.Lock)
     ending: asyncio.Lock = field(default_factory=asyncio.Lock)
     loop_ended: bool = False
     stopping: bool = False
@@ -83,6 +93,7 @@ class ServerState:
     used_s: float = field(default_factory=time.monotonic)  # when a client last asked or a gang last changed
 
     def __post_init__(self) -> None:
+        self.loop.planning.on_told.append(self.notifier.told)
         self.blobs = BlobStore(self.home / "blobs")
         self.logs = LogStore(self.home / "logs")
 
@@ -121,7 +132,7 @@ class ServerState:
 
     def judge(self) -> Callable[[GangSpec], Rejected | None]:
         """Tells why this fleet can never run a spec, if so."""
-        return feasible.judge(self.store, self.fleet, now_ms=self.now_ms())
+        return feasible.judge(lambda: self.loop.picture.snapshot(self.now_ms()), self.fleet)
 
     def refuse_when_stopping(self) -> None:
         if self.stopping:

@@ -2,128 +2,141 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from gangline.model.fleet import DeclaredNode, Fleet, NodeCondition, Pool
+from gangline.model.inventory import FleetChanges
 from gangline.model.states import NodeLifecycle
+from gangline.service.backoff import Backoff
+from gangline.service.inventory import (
+    DROPPED,
+    FILE_OWNER,
+    Records,
+    by_person,
+    described,
+    drained,
+    give_back,
+    leave,
+    scratch,
+)
+from gangline.service.scaling import bounded, limited, scale
+from gangline.service.sizes import grow, settle
+from gangline.service.tending import Tending, tend
 from gangline.store import Node, Store, Transaction
 
-FILE_OWNER = "fleet"  # owns the drains that the fleet file asks for
-_DRAINING = (NodeCondition.DRAINING, NodeCondition.QUARANTINED)
-_HOST = "localhost"
-_ADDRESSES_PER_NET = 250
+__all__ = ["FILE_OWNER", "Backoff", "Tending", "provision", "retire", "scale", "sync_fleet", "tend"]
 
 
-def sync_fleet(store: Store, fleet: Fleet, *, now_ms: int) -> None:
-    """Makes the inventory agree with the file, which owns what nodes are; drains of others stay.
+def sync_fleet(store: Store, fleet: Fleet, *, now_ms: int, dry_run: bool = False) -> FleetChanges:
+    """Makes the inventory agree with the file, which owns what nodes are; drains of persons stay.
 
-    A node the file names no longer leaves if it is idle; a busy one takes no new work and leaves at the
-    next sync that finds it idle.
+    A node the file names no longer leaves if it is idle; a busy one takes no new work and leaves as soon
+    as it is idle (`tend`). Of a pool that was asked for a size, what it gave back for that stays away.
     """
+    with scratch(store, dry_run) as tx:
+        sync = _Sync(tx, fleet, now_ms, {node.name: node for node in tx.nodes.all()}, tx.leases.busy())
+        sync.run()
+    return FleetChanges(added=tuple(sync.added), changed=tuple(sync.changed), leaving=tuple(sync.leaving),
+                        gone=tuple(sync.gone), dry_run=dry_run)
+
+
+def provision(store: Store, pool: Pool, count: int, *, now_ms: int,
+              backoff: Backoff | None = None) -> tuple[str, ...]:
+    """Adds up to `count` booting nodes to a pool, never past its most nor past the size asked for; the
+    names of the new ones. A pool whose nodes did not come is not asked again before its back-off ends.
+    """
+    if backoff is not None and backoff.holds(pool.name, now_ms):
+        return ()
     with store.transaction() as tx:
-        pools = {pool.name: pool for pool in fleet.pools}
-        declared = {node.name: node for node in fleet.all_nodes()}
+        return grow(tx, limited(tx, pool), count, now_ms)
+
+
+def retire(tx: Transaction, names: Iterable[str], now_ms: int) -> tuple[str, ...]:
+    """Gives idle nodes back; the names of those that left. What the fleet file declares stays, and so does
+    what somebody has leased or drained meanwhile."""
+    left = []
+    for node in tx.nodes.some(tuple(names)).values():
+        if node.origin == "made" and node.usable and not tx.leases.open_on(node.name):
+            give_back(tx, node, now_ms)
+            left.append(node.name)
+    return tuple(left)
+
+
+@dataclass(slots=True)
+class _Sync:
+    """One comparison of a file with the inventory."""
+
+    tx: Transaction
+    fleet: Fleet
+    now_ms: int
+    known: Mapping[str, Node]
+    busy: Mapping[str, object]
+    records: Records = field(init=False)
+    wanted: dict[str, int] = field(init=False)
+    added: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    leaving: list[str] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+
+    def run(self) -> None:
+        self.records = Records(self.tx, self.now_ms)
+        self.wanted = self.tx.pools.wanted()
+        pools = {pool.name: pool for pool in self.fleet.pools}
+        declared = {node.name: node for node in self.fleet.all_nodes()}
         for node in declared.values():
-            _sync_node(tx, node, pools[node.pool], now_ms)
-        for known in tx.nodes.all():
+            self._follow(node, pools[node.pool])
+        for known in self.known.values():
             stays = known.name in declared or (known.origin == "made" and known.pool in pools)
             if not stays and known.lifecycle is not NodeLifecycle.GONE:
-                _remove(tx, known, now_ms)
+                self._remove(known)
+            elif known.origin == "retired" and known.name not in declared:  # no pool may ask for it again
+                self.tx.nodes.gone(known.name, origin="dropped")
+        self.records.write()
+        for pool, wanted in self.wanted.items():
+            if pool not in pools:
+                self.tx.pools.want(pool, None, self.now_ms)
+            else:
+                settled = settle(self.tx, bounded(self.fleet, pools[pool]), wanted, self.now_ms)
+                self.added += settled.added
+                self.gone += settled.gone
+                self.leaving += settled.leaving
 
+    def _follow(self, declared: DeclaredNode, pool: Pool) -> None:
+        known = self.known.get(declared.name)
+        away = known is None or known.lifecycle is NodeLifecycle.GONE
+        if declared.state is NodeCondition.GONE:
+            if known is not None and not away:
+                self._remove(known)
+        elif known is not None and away and known.origin == "retired" and pool.name in self.wanted:
+            if (node := described(known, declared, pool)) != known:
+                self.records.changed.append(node)
+        elif known is None or away:
+            self._put(declared, pool)
+        else:
+            self._describe(known, declared, pool)
 
-def provision(store: Store, pool: Pool, count: int, *, now_ms: int) -> tuple[str, ...]:
-    """Adds up to `count` booting nodes to a pool, never past its most; the names of the new ones."""
-    with store.transaction() as tx:
-        present = [node for node in tx.nodes.all()
-                   if node.pool == pool.name and node.lifecycle is not NodeLifecycle.GONE]
-        # What the plan supposed of a node to come: where it will hang is not known in a pool of many leaves.
-        paths = {node.path for node in present} or {(f"{pool.name}-leaf",)}
-        path = paths.pop() if len(paths) == 1 else ()
-        names = []
-        for _ in range(max(0, min(count, pool.most - len(present)))):
-            node = DeclaredNode(name=_free_name(tx, pool.name), pool=pool.name, path=path,
-                                state=NodeCondition.BOOTING)
-            _put(tx, node, pool, "made", now_ms)
-            names.append(node.name)
-        if names:
-            tx.events.add("capacity.requested", now_ms, pool=pool.name, nodes=names)
-    return tuple(names)
+    def _put(self, declared: DeclaredNode, pool: Pool) -> None:
+        self.records.put(declared, pool, "file", self.known.get(declared.name))
+        self.added.append(declared.name)
 
+    def _describe(self, known: Node, declared: DeclaredNode, pool: Pool) -> None:
+        node = described(known, declared, pool)
+        if known.name in self.busy:  # what a gang was promised stays as it is until it has left
+            node = replace(node, gpu_type=known.gpu_type, gpu_count=known.gpu_count, emulated=known.emulated)
+        node = drained(replace(node, origin="file"), declared)
+        if node != known:
+            self.records.changed.append(node)
+            self.changed.append(node.name)
 
-def _sync_node(tx: Transaction, declared: DeclaredNode, pool: Pool, now_ms: int) -> None:
-    known = tx.nodes.find(declared.name)
-    if declared.state is NodeCondition.GONE:
-        if known is not None and known.lifecycle is not NodeLifecycle.GONE:
-            _remove(tx, known, now_ms)
-        return
-    if known is None or known.lifecycle is NodeLifecycle.GONE:
-        _put(tx, declared, pool, "file", now_ms)
-        return
-    node = _described(known, declared, pool)
-    if tx.leases.open_on(known.name):  # what a gang was promised stays as it is until it has left
-        node = replace(node, gpu_type=known.gpu_type, gpu_count=known.gpu_count, emulated=known.emulated)
-    node = _drained(replace(node, origin="file"), declared)
-    if node != known:
-        tx.nodes.replace(node)
-
-
-def _put(tx: Transaction, declared: DeclaredNode, pool: Pool, origin: str, now_ms: int) -> None:
-    """Adds a node, or revives one that had left; its address stays its own for good."""
-    known = tx.nodes.find(declared.name)
-    booting = declared.state is NodeCondition.BOOTING
-    ordinal = tx.nodes.next_ordinal() if known is None else known.ordinal
-    node = _drained(_described(Node(
-        name=declared.name, ordinal=ordinal, pool=pool.name, engine=pool.engine, host=_HOST,
-        gpu_type=pool.ask.type, gpu_count=pool.ask.count, zone=pool.zone, fabric=pool.fabric,
-        path=declared.path, address=_address(ordinal), emulated=pool.emulated,
-        origin="file" if origin == "file" else "made",
-        lifecycle=NodeLifecycle.BOOTING if booting else NodeLifecycle.READY,
-        boot_done_ms=now_ms + round(pool.boot * 1000) if booting else None,
-        price_nano_per_gpu_hour=pool.price_nano_per_gpu_hour, currency=pool.currency,
-    ), declared, pool), declared)
-    if known is None:
-        tx.nodes.add(node)
-    else:
-        tx.nodes.replace(node)
-
-
-def _described(node: Node, declared: DeclaredNode, pool: Pool) -> Node:
-    return replace(
-        node, pool=pool.name, engine=pool.engine, gpu_type=pool.ask.type, gpu_count=pool.ask.count,
-        zone=pool.zone, fabric=pool.fabric, path=declared.path, emulated=pool.emulated,
-        price_nano_per_gpu_hour=pool.price_nano_per_gpu_hour, currency=pool.currency)
-
-
-def _drained(node: Node, declared: DeclaredNode) -> Node:
-    if declared.state in _DRAINING and node.drain_owner is None:
-        return replace(node, drain_owner=FILE_OWNER, drain_reason=f"{declared.state} in the fleet file")
-    if declared.state not in _DRAINING and node.drain_owner == FILE_OWNER:
-        return replace(node, drain_owner=None, drain_reason="")
-    return node
-
-
-def _remove(tx: Transaction, node: Node, now_ms: int) -> None:
-    if not tx.leases.open_on(node.name):
-        _leave(tx, node, now_ms)
-    elif node.drain_owner is None:
-        tx.nodes.drain(node.name, FILE_OWNER, "no longer in the fleet file")
-        tx.events.add("node.drained", now_ms, node=node.name, owner=FILE_OWNER)
-
-
-def _leave(tx: Transaction, node: Node, now_ms: int) -> None:
-    tx.nodes.gone(node.name)
-    tx.events.add("node.gone", now_ms, node=node.name)
-
-
-def _free_name(tx: Transaction, pool: str) -> str:
-    taken = {node.name for node in tx.nodes.all() if node.lifecycle is not NodeLifecycle.GONE}
-    number = 1
-    while f"{pool}-{number}" in taken:
-        number += 1
-    return f"{pool}-{number}"
-
-
-def _address(ordinal: int) -> str:
-    """A loopback address of its own: 127.0.0.2 for the first node, x.255 and x.0 left out."""
-    net, host = divmod(ordinal - 1, _ADDRESSES_PER_NET)
-    return f"127.{net >> 8}.{net & 255}.{host + 2}"
+    def _remove(self, node: Node) -> None:
+        if node.name not in self.busy:
+            leave(self.tx, node, self.now_ms)
+            self.gone.append(node.name)
+        elif node.origin != "dropped" or node.drain_owner is None:
+            node = replace(node, origin="dropped")
+            if not by_person(node):
+                node = replace(node, drain_owner=FILE_OWNER, drain_reason=DROPPED)
+            self.records.changed.append(node)
+            self.tx.events.add("node.drained", self.now_ms, node=node.name, owner=FILE_OWNER)
+            self.leaving.append(node.name)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from gangline.model.gang import End
 from gangline.model.spec import Retries
 from gangline.model.states import LIVE, Cause, GangState, Phase
+from gangline.service import strikes
 from gangline.store import Attempt, Gang, Lease, Transaction
 
 FREE_LAUNCHES = 5  # new attempts after causes that are not the user's nor a machine's
@@ -81,6 +82,7 @@ def _close(tx: Transaction, gang: Gang, attempt: Attempt, end: End, now_ms: int)
     if end.cause is Cause.HARDWARE and end.node is not None:
         bad.add(end.node)
     tx.gangs.end_attempt(gang, ran_ms, bad)
+    strikes.blame(tx, gang, end, attempt.stopped_ms or now_ms)
     tx.events.add("attempt.ended", now_ms, gang=gang.id, attempt=attempt.number, cause=end.cause,
                   text=end.text, rank=end.rank, node=end.node)
 
@@ -116,6 +118,8 @@ def _budget(retries: Retries, cause: Cause) -> tuple[int, tuple[Cause, ...]]:
             return retries.preempted, (cause,)
         case Cause.LAUNCH:
             return FREE_LAUNCHES, (cause,)
+        case Cause.RESIZED:
+            return -1, (cause,)
         case Cause.TIMEOUT | Cause.CANCELLED | Cause.ORPHANED | Cause.SUCCESS:
             return 0, (cause,)
 
@@ -123,7 +127,9 @@ def _budget(retries: Retries, cause: Cause) -> tuple[int, tuple[Cause, ...]]:
 def _requeue(tx: Transaction, gang: Gang, end: End, now_ms: int) -> None:
     leases = tx.leases.open_of(gang.id)
     nodes = tx.nodes.some({lease.node for lease in leases})
-    kept = [lease for lease in leases if nodes[lease.node].usable and lease.node not in gang.avoid]
+    gone = {*gang.avoid, *tx.attempts.get(gang.id, gang.attempt).give_up}
+    kept = [] if end.cause is Cause.PREEMPTED else [
+        lease for lease in leases if nodes[lease.node].usable and lease.node not in gone]
     close_leases(tx, [lease for lease in leases if lease not in kept], now_ms)
     # Until the next plan, the time a kept node waits is the doing of the attempt that failed.
     tx.leases.enter(kept, gang.attempt, Phase.ASSEMBLING, now_ms)
@@ -150,6 +156,66 @@ def ask_to_end(tx: Transaction, gang: Gang, cause: Cause, text: str, now_ms: int
     else:
         decide_end(tx, tx.gangs.get(gang.id), end, now_ms, grace_ms=grace_ms)
     return True
+
+
+def preempt(tx: Transaction, gang: Gang, for_gangs: Sequence[str], now_ms: int, *, reclaim: bool = False) -> bool:
+    """Ends the attempt of a gang so that others can start, with the grace of its spec.
+
+    It gives back all it holds, waits again in the place its submission gave it, and goes on from its
+    newest version. False when there is nothing to end: it holds no nodes, is ending already, or every
+    rank has ended well.
+    """
+    attempt = _to_interrupt(tx, gang)
+    if attempt is None:
+        return False
+    text = f"made room for {_named(tx, for_gangs)}" + (", whose tenant had lent the GPUs" if reclaim else "")
+    tx.gangs.preempted(gang.id, now_ms)
+    tx.events.add("preempt.requested", now_ms, gang=gang.id, attempt=attempt.number, by=list(for_gangs), text=text,
+                  grace_ms=gang.grace_ms)
+    decide_end(tx, gang, End(cause=Cause.PREEMPTED, text=text), now_ms, grace_ms=gang.grace_ms)
+    return True
+
+
+def resize(tx: Transaction, gang: Gang, size: int, give_up: Sequence[str], now_ms: int, *,
+           for_gangs: Sequence[str] = ()) -> bool:
+    """Ends the attempt of an elastic gang, with the grace of its spec, so that it goes on with `size` nodes.
+
+    It gives back the nodes in `give_up` and keeps the others for its next attempt; no retry is spent.
+    False when there is nothing to end, as for `preempt`, or when what it has does not become that size
+    by giving up those nodes.
+    """
+    attempt = _to_interrupt(tx, gang)
+    if attempt is None:
+        return False
+    has = {member.node for member in tx.attempts.members(gang.id, attempt.number)}
+    fits = size > len(has) if not give_up else {*give_up} < has and size == len(has) - len({*give_up})
+    if not fits or not gang.spec.nodes <= size <= gang.spec.most:
+        return False
+    text = f"goes on with {size} nodes instead of {len(has)}" + (
+        f", to make room for {_named(tx, for_gangs)}" if for_gangs else "") + "; this costs no retry"
+    tx.gangs.resized(gang.id, now_ms)
+    tx.attempts.resize(attempt, size, give_up)
+    tx.events.add("resize.requested", now_ms, gang=gang.id, attempt=attempt.number, size=size, before=len(has),
+                  nodes=sorted(give_up), by=list(for_gangs), text=text, grace_ms=gang.grace_ms)
+    decide_end(tx, gang, End(cause=Cause.RESIZED, text=text), now_ms, grace_ms=gang.grace_ms)
+    return True
+
+
+def _to_interrupt(tx: Transaction, gang: Gang) -> Attempt | None:
+    """The attempt of a gang that nothing has ended yet."""
+    if gang.state not in LIVE or gang.state is GangState.COMMITTING:
+        return None
+    attempt = tx.attempts.get(gang.id, gang.attempt)
+    return attempt if attempt.end is None else None
+
+
+def _named(tx: Transaction, gangs: Sequence[str]) -> str:
+    """Gangs for a person who asks why: the first in full, the others counted."""
+    first = tx.gangs.find(gangs[0]) if gangs else None
+    if first is None:
+        return "others"
+    more = f" and {len(gangs) - 1} more" if len(gangs) > 1 else ""
+    return f"{first.name} (tenant {first.tenant}, slot {first.slot}){more}"
 
 
 def finish(tx: Transaction, gang: Gang, state: GangState, end: End, now_ms: int) -> None:

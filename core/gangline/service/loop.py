@@ -2,76 +2,75 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Collection
 
-from gangline.model.fleet import Fleet, Pool
+from gangline.model.fleet import Fleet
 from gangline.model.gang import End
 from gangline.model.spec import OnOrphan
-from gangline.model.states import LIVE, Cause, GangState, NodeLifecycle, Phase
-from gangline.plan.snapshot import (
-    Held,
-    NodeState,
-    PendingGang,
-    PoolState,
-    RunningGang,
-    Snapshot,
-)
+from gangline.model.states import Cause, Phase
+from gangline.plan.snapshot import Snapshot
 from gangline.service import life
+from gangline.service.dues import (
+    COMMIT_DEADLINE_MS,
+    START_DEADLINE_MS,
+    VERIFY_BYTES_PER_MS,
+    Dues,
+    orphaned_ms,
+    timeout_ms,
+)
+from gangline.service.picture import Picture
 from gangline.service.placing import Committed, commit_plan
 from gangline.service.submit import grace_ms, on_orphan
-from gangline.store import Attempt, Gang, Lease, Node, Store, Transaction
-
-START_DEADLINE_MS = 120_000
-VERIFY_BYTES_PER_MS = 20_000  # how slow storage may be when a version is read before the start
-COMMIT_DEADLINE_MS = 600_000
+from gangline.store import Attempt, Gang, Store, Transaction
 
 __all__ = ["COMMIT_DEADLINE_MS", "START_DEADLINE_MS", "Committed", "commit_plan", "snapshot", "tick"]
 
 
 def snapshot(store: Store, fleet: Fleet, *, now_ms: int) -> Snapshot:
-    """Everything a plan may look at, as it is now, with the version it holds for.
-
-    A gang that replaces another one is not pending before that one has released its nodes.
-    """
-    with store.transaction() as tx:
-        version, nodes, leases = tx.version(), tx.nodes.all(), tx.leases.all_open()
-        gangs = tx.gangs.unfinished()
-        attempts = {attempt.gang: attempt for attempt in tx.attempts.unfinished()}
-    held: dict[str, list[Lease]] = {}
-    taken: dict[str, set[int]] = {}
-    for lease in leases:
-        held.setdefault(lease.gang, []).append(lease)
-        taken.setdefault(lease.node, set()).update(lease.gpus)
-    slots: set[str] = set()
-    pending = []
-    for gang in gangs:
-        if gang.state is GangState.QUEUED and gang.slot not in slots:
-            pending.append(_pending(gang, held.get(gang.id, []), nodes))
-        slots.add(gang.slot)
-    return Snapshot(
-        version=version,
-        nodes=tuple(_node_state(node, taken.get(node.name, set()), now_ms) for node in nodes),
-        pools=tuple(_pool_state(pool, nodes) for pool in fleet.pools), pending=tuple(pending),
-        running=tuple(_running(gang, attempts[gang.id], held[gang.id]) for gang in gangs
-                      if gang.state in LIVE and gang.id in held))
+    """Everything a plan may look at, as it is now: what a `Picture` made anew shows."""
+    picture = Picture(store, fleet)
+    picture.refresh()
+    picture.close()
+    return picture.snapshot(now_ms)
 
 
-def tick(store: Store, *, now_ms: int) -> int | None:
+def tick(store: Store, *, now_ms: int, dues: Dues | None = None) -> int | None:
     """Does what is due by the clock: start deadlines, timeouts, gangs nobody watches, stuck commits.
 
     A spec's timeout is the time its ranks may run, all attempts together; waiting for nodes and
-    starting do not count. Returns when the next thing is due, or None.
+    starting do not count. Returns when the next thing is due, or None. With `dues`, only gangs that are
+    due by them are looked at.
     """
-    with store.transaction() as tx:
-        dues = [_due(tx, attempt, now_ms) for attempt in tx.attempts.unfinished()]
-        for gang in tx.gangs.orphans(now_ms):
-            _orphaned(tx, gang, now_ms)
-        dues.append(tx.gangs.next_orphan_ms())
-    return min((due for due in dues if due is not None), default=None)
+    if dues is None:
+        with store.transaction() as tx:
+            return min(_tick(tx, [gang.id for gang in tx.gangs.unfinished()], now_ms).values(), default=None)
+    due = dues.take(now_ms)
+    if due:
+        with store.transaction() as tx:
+            for gang, due_ms in _tick(tx, due, now_ms).items():
+                dues.put(gang, due_ms)
+    return dues.next_ms()
 
 
-def _due(tx: Transaction, attempt: Attempt, now_ms: int) -> int | None:
-    gang = tx.gangs.get(attempt.gang)
+def _tick(tx: Transaction, gangs: Collection[str], now_ms: int) -> dict[str, int]:
+    """When each of the gangs is due again that nothing was done about."""
+    found = tx.gangs.some(gangs)
+    attempts = tx.attempts.newest([gang.id for gang in found.values() if gang.attempt and not gang.state.final])
+    again = {}
+    for gang in sorted(found.values(), key=lambda gang: gang.seq):
+        attempt = attempts.get(gang.id)
+        dues = [] if attempt is None or attempt.ended_ms is not None else [_due(tx, gang, attempt, now_ms)]
+        orphaned = orphaned_ms(gang)
+        if orphaned is not None and orphaned <= now_ms:
+            _orphaned(tx, tx.gangs.get(gang.id), now_ms)
+        else:
+            dues.append(orphaned)
+        if later := [due for due in dues if due is not None]:
+            again[gang.id] = min(later)
+    return again
+
+
+def _due(tx: Transaction, gang: Gang, attempt: Attempt, now_ms: int) -> int | None:
     due_ms: int | None = None
     match attempt.phase:
         case Phase.ASSEMBLING | Phase.STARTING:
@@ -80,11 +79,10 @@ def _due(tx: Transaction, attempt: Attempt, now_ms: int) -> int | None:
                 text = _late(tx, attempt, now_ms)
                 life.decide_end(tx, gang, End(cause=Cause.LAUNCH, text=text), now_ms)
         case Phase.RUNNING:
-            if gang.timeout_ms is not None and attempt.running_ms is not None:
-                due_ms = attempt.running_ms + max(0, gang.timeout_ms - gang.ran_ms)
-                if due_ms <= now_ms:
-                    text = f"it ran for its timeout of {gang.timeout_ms / 1000:g}s"
-                    life.ask_to_end(tx, gang, Cause.TIMEOUT, text, now_ms, grace_ms=grace_ms(gang))
+            due_ms = timeout_ms(gang, attempt)
+            if due_ms is not None and due_ms <= now_ms:
+                text = f"it ran for its timeout of {(gang.timeout_ms or 0) / 1000:g}s"
+                life.ask_to_end(tx, gang, Cause.TIMEOUT, text, now_ms, grace_ms=grace_ms(gang))
         case Phase.COMMITTING | Phase.DRAINING:
             if any(save.state == "whole" for save in tx.saves.unfinished(gang.id, attempt.number)):
                 due_ms = (attempt.stopped_ms or attempt.started_ms) + COMMIT_DEADLINE_MS
@@ -122,50 +120,3 @@ def _orphaned(tx: Transaction, gang: Gang, now_ms: int) -> None:
     text = f"nobody has watched it for {gang.spec.orphan_after:g}s"
     life.ask_to_end(tx, gang, Cause.ORPHANED, text, now_ms,
                     grace_ms=0 if policy is OnOrphan.CANCEL else grace_ms(gang))
-
-
-def _node_state(node: Node, taken: set[int], now_ms: int) -> NodeState:
-    booting = node.lifecycle is NodeLifecycle.BOOTING
-    return NodeState(
-        name=node.name, pool=node.pool, gpu=node.gpu, zone=node.zone, fabric=node.fabric, path=node.path,
-        free_gpus=tuple(gpu for gpu in range(node.gpu_count) if gpu not in taken), usable=node.usable,
-        usable_ms=max(1, node.boot_done_ms or now_ms) if booting and node.drain_owner is None else 0,
-        emulated=node.emulated, gone=node.lifecycle is NodeLifecycle.GONE)
-
-
-def _pool_state(pool: Pool, nodes: tuple[Node, ...]) -> PoolState:
-    present = sum(node.pool == pool.name and node.lifecycle is not NodeLifecycle.GONE for node in nodes)
-    return PoolState(
-        name=pool.name, gpu=pool.ask, zone=pool.zone, fabric=pool.fabric,
-        # Real nodes cannot prove it yet, and unknown is not healthy.
-        rdma=pool.rdma is not None and pool.emulated,
-        nodes=present, most=pool.most, boot_ms=round(pool.boot * 1000),
-        price_nano_per_gpu_hour=pool.price_nano_per_gpu_hour, emulated=pool.emulated)
-
-
-def _pending(gang: Gang, held: list[Lease], nodes: tuple[Node, ...]) -> PendingGang:
-    return replace(
-        PendingGang.of(gang.spec, gang.id, slot=gang.slot, submitted_ms=gang.submitted_ms),
-        exclude=frozenset(gang.spec.placement.exclude) | _avoided(gang, nodes),
-        held=tuple(Held(node=lease.node, gpus=lease.gpus) for lease in held),
-        limit_ms=None if gang.timeout_ms is None else max(0, gang.timeout_ms - gang.ran_ms))
-
-
-def _avoided(gang: Gang, nodes: tuple[Node, ...]) -> frozenset[str]:
-    """Nodes whose hardware failed it; none of them when the fleet has no others, for that would be never."""
-    if not gang.avoid:
-        return frozenset()
-    pools = {node.pool for node in nodes if node.name in gang.avoid}
-    others = sum(node.pool in pools and node.name not in gang.avoid
-                 and node.lifecycle is not NodeLifecycle.GONE for node in nodes)
-    return frozenset(gang.avoid) if others >= gang.spec.nodes else frozenset()
-
-
-def _running(gang: Gang, attempt: Attempt, held: list[Lease]) -> RunningGang:
-    ends_by_ms = None
-    if gang.timeout_ms is not None:
-        ends_by_ms = (attempt.running_ms or attempt.started_ms) + max(0, gang.timeout_ms - gang.ran_ms)
-    return RunningGang(
-        gang=gang.id, name=gang.name, slot=gang.slot, tenant=gang.tenant, priority=gang.spec.priority,
-        holds=tuple(Held(node=lease.node, gpus=lease.gpus) for lease in held), since_ms=attempt.started_ms,
-        ends_by_ms=ends_by_ms)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gangline.model.errors import Conflict
+from gangline.model.errors import Conflict, Rejected
 from gangline.model.gang import End
 from gangline.model.node import NodeView
 from gangline.model.orders import Hello, Orders, Reports, Welcome
 from gangline.model.states import Cause, NodeLifecycle
 from gangline.service import inbox, life, tasks, views
+from gangline.service.inventory import FILE_OWNER, OWN, SCALE_OWNER
 from gangline.store import Member, Node, Store, Transaction
 
 LEASE_S = 300.0  # a supervisor that hears nothing for so long kills its ranks
@@ -83,11 +84,14 @@ def node_lost(store: Store, node: str, text: str, *, now_ms: int, swept: bool = 
 def drain(store: Store, node: str, owner: str, reason: str, *, now_ms: int) -> NodeView:
     """Takes the node out of service for new work; what runs there goes on.
 
-    Conflict when another owner has drained it: that drain is theirs to lift.
+    A drain of the fleet's own gives way to a person's. Conflict when another owner has drained it: that
+    drain is theirs to lift. Rejected for an owner whose drains are the fleet's own.
     """
+    _is_person(owner)
     with store.transaction() as tx:
         known = tx.nodes.get(node)
-        _own(known, owner)
+        if known.drain_owner not in OWN:
+            _own(known, owner)
         if (known.drain_owner, known.drain_reason) != (owner, reason):
             tx.nodes.drain(node, owner, reason)
             tx.events.add("node.drained", now_ms, node=node, owner=owner, reason=reason)
@@ -96,6 +100,7 @@ def drain(store: Store, node: str, owner: str, reason: str, *, now_ms: int) -> N
 
 def undrain(store: Store, node: str, owner: str, *, now_ms: int) -> NodeView:
     """Puts the node back into service; Conflict when the drain is another owner's."""
+    _is_person(owner)
     with store.transaction() as tx:
         known = tx.nodes.get(node)
         _own(known, owner)
@@ -105,10 +110,17 @@ def undrain(store: Store, node: str, owner: str, *, now_ms: int) -> NodeView:
         return views.one_node(tx, node, store.seen_ms.get(node))
 
 
+def _is_person(owner: str) -> None:
+    if owner in OWN:
+        raise Rejected(f"{owner!r} stands for the fleet's own drains", field="owner", fix="give another --owner")
+
+
 def _own(node: Node, owner: str) -> None:
     if node.drain_owner not in (None, owner):
+        fix = {FILE_OWNER: "change the fleet file, then: gangline fleet reload",
+               SCALE_OWNER: f"run: gangline fleet scale {node.pool} N"}
         raise Conflict(f"node {node.name} was drained by {node.drain_owner}: {node.drain_reason}",
-                       fix=f"only {node.drain_owner} lifts that drain")
+                       fix=fix.get(node.drain_owner or "", f"only {node.drain_owner} lifts that drain"))
 
 
 def _check(tx: Transaction, name: str, incarnation: str, now_ms: int) -> None:

@@ -1,20 +1,20 @@
-"""Committing a plan: whole gangs get their leases, or nothing, and the others are told why they wait."""
+"""Committing a plan: whole gangs get their leases, or nothing; running ones are told to make room."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from gangline.model.errors import Rejected
-from gangline.model.gang import End, RdmaProof, Wait
+from gangline.model.gang import End, RdmaProof
 from gangline.model.states import Cause, GangState, Phase
-from gangline.plan.outcome import NodeChoice, Placement, Plan, Release, Waiting
-from gangline.service import life, resume, views
+from gangline.plan.outcome import NodeChoice, Placement, Plan
+from gangline.service import fleet as fleet_service
+from gangline.service import life, resume
 from gangline.store import Attempt, Gang, Lease, Member, Node, Rank, Store, Transaction
 
 FIRST_PORT, LAST_PORT = 20_000, 29_999  # below the kernel's ephemeral ports, which begin at 32768
-EARLIEST_NEWS = 0.1  # a forecast is written again when it moved by this share of what is left
-_Busy = dict[str, dict[int, str]]
+MOST_MEMBERS = 32  # placed in one transaction: others must not wait long for their turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,82 +29,146 @@ class Committed:
 
 
 def commit_plan(store: Store, decided: Plan, *, now_ms: int) -> Committed:
-    """Opens the leases of every placement that still holds, all of a gang's or none, in one transaction.
+    """Does what a plan decided, as far as it still holds: every part is checked again against the present.
 
-    Each placement is checked again against the present, so a plan over an older version does no harm.
+    A gang gets all its leases or none, in one transaction; a big plan is committed in several.
     """
-    with store.transaction() as tx:
-        for release in decided.releases:
-            _release(tx, release, now_ms)
-        accepted, refused = [], []
-        if decided.placements:
-            nodes = {node.name: node for node in tx.nodes.all()}
-            busy = tx.leases.busy()
-            for placement in decided.placements:
-                reason = _place(tx, placement, nodes, busy, now_ms)
-                if reason is None:
-                    accepted.append(placement.gang)
-                else:
-                    refused.append((placement.gang, reason))
-        if decided.waiting:
-            known = {gang.id: gang for gang in tx.gangs.unfinished()}
-            for waiting in decided.waiting:
-                _wait(tx, waiting, known, now_ms)
+    if decided.releases or decided.preemptions or decided.resizes or decided.retirements:
+        with store.transaction() as tx:
+            _make_room(tx, decided, now_ms)
+    accepted: list[str] = []
+    refused: list[tuple[str, str]] = []
+    ports: dict[str, set[int]] = {}
+    for batch in _batches(decided.placements):
+        with store.transaction() as tx:
+            found = _place_all(tx, batch, ports, now_ms)
+        accepted += found.accepted
+        refused += found.refused
     return Committed(accepted=tuple(accepted), refused=tuple(refused))
 
 
-def _release(tx: Transaction, release: Release, now_ms: int) -> None:
-    gang = tx.gangs.find(release.gang)
-    if gang is not None and gang.state is GangState.QUEUED:
-        life.close_leases(tx, [lease for lease in tx.leases.open_of(gang.id) if lease.node in release.nodes],
-                          now_ms)
+def _make_room(tx: Transaction, decided: Plan, now_ms: int) -> None:
+    gangs = tx.gangs.some({*(release.gang for release in decided.releases),
+                           *(preemption.gang for preemption in decided.preemptions),
+                           *(change.gang for change in decided.resizes)})
+    for release in decided.releases:
+        gang = gangs.get(release.gang)
+        if gang is not None and gang.state is GangState.QUEUED:
+            life.close_leases(tx, [lease for lease in tx.leases.open_of(gang.id) if lease.node in release.nodes],
+                              now_ms)
+    for preemption in decided.preemptions:
+        if preemption.gang in gangs:
+            life.preempt(tx, gangs[preemption.gang], preemption.gangs, now_ms, reclaim=preemption.reclaim)
+    for change in decided.resizes:
+        if change.gang in gangs:
+            life.resize(tx, gangs[change.gang], change.size, change.nodes, now_ms, for_gangs=change.gangs)
+    for retirement in decided.retirements:
+        fleet_service.retire(tx, retirement.nodes, now_ms)
 
 
-def _place(tx: Transaction, placement: Placement, nodes: dict[str, Node], busy: _Busy,
-           now_ms: int) -> str | None:
+def _batches(placements: Iterable[Placement]) -> Iterator[list[Placement]]:
+    batch: list[Placement] = []
+    members = 0
+    for placement in placements:
+        if batch and members + len(placement.nodes) > MOST_MEMBERS:
+            yield batch
+            batch, members = [], 0
+        batch.append(placement)
+        members += len(placement.nodes)
+    if batch:
+        yield batch
+
+
+@dataclass(slots=True)
+class _Desk:
+    """What a batch of placements is judged by, read once, and what they add, written once."""
+
+    gangs: dict[str, Gang]
+    first: dict[str, str]
+    nodes: dict[str, Node]
+    busy: dict[str, dict[int, str]]
+    kept: dict[str, list[Lease]]
+    ports: dict[str, set[int]]  # by host, as the first batch of a plan found them: nobody else takes any
+    placed: list[Gang] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
+    members: list[Member] = field(default_factory=list)
+    ranks: list[Rank] = field(default_factory=list)
+    taken: list[tuple[str, int, str, int]] = field(default_factory=list)
+    leases: list[tuple[Lease, int]] = field(default_factory=list)
+
+    @staticmethod
+    def of(tx: Transaction, batch: Sequence[Placement], ports: dict[str, set[int]]) -> _Desk:
+        gangs = tx.gangs.some([placement.gang for placement in batch])
+        names = {choice.node for placement in batch for choice in placement.nodes}
+        return _Desk(
+            ports=ports, gangs=gangs, first=tx.gangs.first_in({gang.slot for gang in gangs.values()}),
+            nodes=tx.nodes.some(names), busy=tx.leases.busy(names),
+            kept=tx.leases.open_of_some([gang.id for gang in gangs.values() if gang.attempt]))
+
+    def write(self, tx: Transaction, now_ms: int) -> None:
+        tx.attempts.add(self.attempts, self.members, self.ranks)
+        tx.ports.take(self.taken)
+        tx.gangs.placed(self.placed, now_ms)
+        tx.leases.open(self.leases)
+
+
+def _place_all(tx: Transaction, batch: Sequence[Placement], ports: dict[str, set[int]], now_ms: int) -> Committed:
+    desk = _Desk.of(tx, batch, ports)
+    accepted, refused = [], []
+    for placement in batch:
+        reason = _place(tx, desk, placement, now_ms)
+        if reason is None:
+            accepted.append(placement.gang)
+        else:
+            refused.append((placement.gang, reason))
+    desk.write(tx, now_ms)
+    return Committed(accepted=tuple(accepted), refused=tuple(refused))
+
+
+def _place(tx: Transaction, desk: _Desk, placement: Placement, now_ms: int) -> str | None:
     """Places the gang, or tells why it cannot be."""
-    gang = tx.gangs.find(placement.gang)
+    gang = desk.gangs.get(placement.gang)
     if gang is None or gang.state is not GangState.QUEUED:
         return "it does not wait any more"
-    if tx.gangs.unfinished(gang.slot)[0].id != gang.id:
+    if desk.first[gang.slot] != gang.id:
         return "the gang it replaces has not released its nodes"
-    reason = _misfit(gang, placement) or _unfree(gang, placement, nodes, busy)
+    reason = _misfit(gang, placement) or _unfree(gang, placement, desk)
     if reason is not None:
         return reason
-    emulated = nodes[placement.nodes[0].node].emulated
-    if gang.spec.rdma and not emulated:
+    head = desk.nodes[placement.nodes[0].node]
+    if gang.spec.rdma and not head.emulated:
         return "rdma cannot be proved on real nodes yet"
-    host = nodes[placement.nodes[0].node].host
     number = gang.attempt + 1
-    port = tx.ports.spare(host, FIRST_PORT, LAST_PORT,
-                          FIRST_PORT + (gang.seq * 31 + number) % (LAST_PORT - FIRST_PORT + 1))
+    port = _spare_port(tx, desk, head.host, gang.seq * 31 + number)
     if port is None:
-        return f"every port of {host} is taken"
+        return f"every port of {head.host} is taken"
     try:
         versions = resume.choose(tx, gang)
     except Rejected as exc:
         life.finish(tx, gang, GangState.FAILED, End(cause=Cause.USER, text=str(exc)), now_ms)
         return str(exc)
-    parts, ranks = _layout(gang, number, placement, nodes)
-    tx.attempts.add(Attempt(
+    parts, ranks = _layout(gang, number, placement, desk.nodes)
+    desk.attempts.append(Attempt(
         gang=gang.id, number=number, phase=Phase.ASSEMBLING, started_ms=now_ms, issued_ms=now_ms,
         zone=placement.zone, fabric=placement.fabric, master_addr=parts[0].address, master_port=port,
-        world_size=len(ranks), resume=versions, emulated=emulated,
-        rdma=RdmaProof(requested=gang.spec.rdma, emulated=gang.spec.rdma and emulated)), parts, ranks)
-    tx.ports.take(host, port, gang.id, number)
-    tx.gangs.move(gang, GangState.PLACED, now_ms)
-    tx.gangs.issue(gang.id, number, gang.generation + 1)
+        world_size=len(ranks), resume=versions, emulated=head.emulated,
+        rdma=RdmaProof(requested=gang.spec.rdma, emulated=gang.spec.rdma and head.emulated)))
+    desk.members += parts
+    desk.ranks += ranks
+    desk.ports[head.host].add(port)
+    desk.taken.append((head.host, port, gang.id, number))
+    desk.gangs[gang.id] = replace(gang, state=GangState.PLACED)  # a plan that names it twice places it once
+    desk.placed.append(gang)
     tx.events.add("gang.placed", now_ms, gang=gang.id, attempt=number, zone=placement.zone,
                   fabric=placement.fabric, nodes=[choice.node for choice in placement.nodes])
-    _lease(tx, gang, number, placement, nodes, now_ms)
-    for choice in placement.nodes:
-        busy.setdefault(choice.node, {}).update(dict.fromkeys(choice.gpus, gang.id))
+    _lease(tx, desk, gang, placement, now_ms)
     return None
 
 
 def _misfit(gang: Gang, placement: Placement) -> str | None:
     """The placement must have the gang's shape: its roles in order, each with its number of nodes."""
-    wanted = [(name, role.asks()) for name, role in gang.spec.role_items() for _ in range(role.size)]
+    spare = min(max(0, len(placement.nodes) - gang.spec.nodes), gang.spec.most - gang.spec.nodes)
+    wanted = [(name, role.asks()) for name, role in gang.spec.role_items() for _ in range(role.size + spare)]
     if len(placement.nodes) != len(wanted):
         return f"the plan gave it {len(placement.nodes)} nodes, not {len(wanted)}"
     for choice, (name, asks) in zip(placement.nodes, wanted, strict=True):
@@ -115,14 +179,15 @@ def _misfit(gang: Gang, placement: Placement) -> str | None:
     return None
 
 
-def _unfree(gang: Gang, placement: Placement, nodes: dict[str, Node], busy: _Busy) -> str | None:
+def _unfree(gang: Gang, placement: Placement, desk: _Desk) -> str | None:
+    nodes = desk.nodes
     for choice in placement.nodes:
         node = nodes.get(choice.node)
         if node is None or not node.usable:
             return f"node {choice.node} takes no work now"
         if choice.ask.type != node.gpu_type or not _within(choice, node):
             return f"node {choice.node} is not what the plan took it for"
-        holders = {busy.get(node.name, {}).get(gpu, gang.id) for gpu in choice.gpus} - {gang.id}
+        holders = {desk.busy.get(node.name, {}).get(gpu, gang.id) for gpu in choice.gpus} - {gang.id}
         if holders:
             return f"node {choice.node} is held by {', '.join(sorted(holders))}"
     if len({nodes[choice.node].emulated for choice in placement.nodes}) > 1:
@@ -151,10 +216,22 @@ def _layout(gang: Gang, number: int, placement: Placement,
     return parts, ranks
 
 
-def _lease(tx: Transaction, gang: Gang, number: int, placement: Placement, nodes: dict[str, Node],
-           now_ms: int) -> None:
+def _spare_port(tx: Transaction, desk: _Desk, host: str, seed: int) -> int | None:
+    """A port that nobody holds on the host; where the search begins depends on the gang and its attempt."""
+    if host not in desk.ports:
+        desk.ports[host] = tx.ports.taken(host)
+    taken = desk.ports[host]
+    count = LAST_PORT - FIRST_PORT + 1
+    if len(taken) >= count:
+        return None
+    candidates = (FIRST_PORT + (seed + i) % count for i in range(count))
+    return next((port for port in candidates if port not in taken), None)
+
+
+def _lease(tx: Transaction, desk: _Desk, gang: Gang, placement: Placement, now_ms: int) -> None:
     """Carries over the leases it kept where the plan uses them, closes the others, opens the rest."""
-    kept = {(lease.node, lease.gpus): lease for lease in tx.leases.open_of(gang.id)}
+    number = gang.attempt + 1
+    kept = {(lease.node, lease.gpus): lease for lease in desk.kept.get(gang.id, ())}
     wanted = {(choice.node, choice.gpus) for choice in placement.nodes}
     life.close_leases(tx, [lease for key, lease in kept.items() if key not in wanted], now_ms)
     for key, lease in kept.items():
@@ -162,41 +239,16 @@ def _lease(tx: Transaction, gang: Gang, number: int, placement: Placement, nodes
             tx.leases.carry_over(lease, gang.generation + 1, number, now_ms)
     fresh = [choice for choice in placement.nodes if (choice.node, choice.gpus) not in kept]
     first = tx.leases.next_id(len(fresh))
-    leases = [_new_lease(first + i, gang, choice, nodes[choice.node], now_ms)
-              for i, choice in enumerate(fresh)]
-    tx.leases.open(leases, number)
-    for lease in leases:
+    for lease_id, choice in enumerate(fresh, first):
+        lease = _new_lease(lease_id, gang, choice, desk.nodes[choice.node], now_ms)
+        desk.leases.append((lease, number))
         tx.events.add("lease.opened", now_ms, gang=gang.id, lease=lease.id, node=lease.node,
                       gpus=list(lease.gpus))
+    for choice in placement.nodes:
+        desk.busy.setdefault(choice.node, {}).update(dict.fromkeys(choice.gpus, gang.id))
 
 
 def _new_lease(number: int, gang: Gang, choice: NodeChoice, node: Node, now_ms: int) -> Lease:
     return Lease(id=number, gang=gang.id, node=node.name, gpus=choice.gpus, generation=gang.generation + 1,
                  pool=node.pool, tenant=gang.tenant, slot=gang.slot, opened_ms=now_ms,
                  price_nano_per_gpu_hour=node.price_nano_per_gpu_hour, currency=node.currency)
-
-
-def _wait(tx: Transaction, waiting: Waiting, known: Mapping[str, Gang], now_ms: int) -> None:
-    gang = known.get(waiting.gang)
-    if gang is None or gang.state is not GangState.QUEUED:
-        return
-    wait = Wait(code=waiting.code, text=waiting.text, short=waiting.short,
-                blocked_by=tuple(views.holder(other) for other in map(known.get, waiting.blocked_by)
-                                 if other is not None),
-                earliest_ms=waiting.earliest_ms)
-    if gang.wait is not None and _same_news(gang.wait, wait, now_ms):
-        return
-    tx.gangs.waits(gang.id, wait)
-    if gang.wait is None or (gang.wait.code, gang.wait.text) != (wait.code, wait.text):
-        tx.events.add("plan.waiting", now_ms, gang=gang.id, code=wait.code, text=wait.text, short=wait.short,
-                      blocked_by=list(waiting.blocked_by), earliest_ms=wait.earliest_ms)
-
-
-def _same_news(old: Wait, new: Wait, now_ms: int) -> bool:
-    """Nothing a reader would act on has changed: forecasts drift with every pass."""
-    if old.model_copy(update={"earliest_ms": None}) != new.model_copy(update={"earliest_ms": None}):
-        return False
-    if old.earliest_ms is None or new.earliest_ms is None:
-        return old.earliest_ms == new.earliest_ms
-    left_ms = max(1_000, old.earliest_ms - now_ms)
-    return abs(new.earliest_ms - old.earliest_ms) <= left_ms * EARLIEST_NEWS

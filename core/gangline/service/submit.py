@@ -10,9 +10,10 @@ import hashlib
 import hmac
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from gangline.model.errors import Conflict, Rejected, Superseded
-from gangline.model.gang import Ensured, GangView, Submission, Wait, Watched
+from gangline.model.gang import Ensured, GangView, Submission, Watched
 from gangline.model.spec import GangSpec, OnOrphan
 from gangline.model.states import Cause, GangState
 from gangline.service import life, resume, views
@@ -40,8 +41,13 @@ def ensure_many(store: Store, submissions: Sequence[Submission], *, now_ms: int,
         submission.spec.refuse_unsupported()
     never = [refusal(submission.spec) for submission in submissions]
     with store.transaction() as tx:
-        return [_ensure(tx, submission, reason, now_ms, new_id, new_token())
-                for submission, reason in zip(submissions, never, strict=True)]
+        newest = tx.gangs.newest_in_each([submission.slot for submission in submissions])
+        made: list[Gang] = []
+        ensured = [_ensure(tx, submission, newest.get(submission.slot), reason, made,
+                           _Now(now_ms, new_id, new_token()))
+                   for submission, reason in zip(submissions, never, strict=True)]
+        tx.gangs.add(made)
+        return ensured
 
 
 def watch(store: Store, gang: str, token: str, cursor: int, *, now_ms: int) -> Watched:
@@ -56,7 +62,7 @@ def watch(store: Store, gang: str, token: str, cursor: int, *, now_ms: int) -> W
         if not known.state.final and now_ms - known.watched_ms >= _write_after_ms(known):
             tx.gangs.renew(gang, now_ms)
         events = tx.events.after(cursor, gang)
-        return Watched(view=views.view(tx, known, now_ms), events=events,
+        return Watched(view=views.view(tx, known, now_ms, store.reasons), events=events,
                        cursor=events[-1].seq if events else cursor)
 
 
@@ -70,7 +76,7 @@ def cancel(store: Store, gang: str, token: str | None, reason: str, *, now_ms: i
         if token is None or _owns(known, token):
             life.ask_to_end(tx, known, Cause.CANCELLED, reason or "cancelled", now_ms,
                             grace_ms=grace_ms(known))
-        return views.view(tx, tx.gangs.get(known.id), now_ms)
+        return views.view(tx, tx.gangs.get(known.id), now_ms, store.reasons)
 
 
 def cancel_slot(store: Store, slot: str, epoch: int, reason: str, *, now_ms: int) -> list[str]:
@@ -83,31 +89,40 @@ def cancel_slot(store: Store, slot: str, epoch: int, reason: str, *, now_ms: int
 
 def grace_ms(gang: Gang) -> int:
     """How long its ranks may take to end when asked to."""
-    return round(gang.spec.grace * 1000)
+    return gang.grace_ms
 
 
-def _ensure(tx: Transaction, submission: Submission, never: Rejected | None, now_ms: int,
-            new_id: Callable[[], str], token: str) -> Ensured:
-    newest = tx.gangs.newest_in(submission.slot)
+@dataclass(frozen=True, slots=True)
+class _Now:
+    """What an ensured gang gets from outside."""
+
+    ms: int
+    new_id: Callable[[], str]
+    token: str
+
+
+def _ensure(tx: Transaction, submission: Submission, newest: Gang | None, never: Rejected | None, made: list[Gang],
+            now: _Now) -> Ensured:
+    """The slot's gang, or a new one, which goes into `made`."""
     if newest is not None:
         if submission.epoch < newest.epoch:
             raise Conflict(f"slot {submission.slot} is at epoch {newest.epoch} (gang {newest.id}), "
                            f"past epoch {submission.epoch}", fix="a newer run of this step has taken over")
         if submission.epoch == newest.epoch and _same(newest, submission):
-            tx.gangs.new_owner(newest, _hash(token), now_ms)
-            tx.events.add("owner.changed", now_ms, gang=newest.id, owner=newest.owner + 1)
-            return Ensured(gang=newest.id, token=token, created=False, state=newest.state)
+            tx.gangs.new_owner(newest, _hash(now.token), now.ms)
+            tx.events.add("owner.changed", now.ms, gang=newest.id, owner=newest.owner + 1)
+            return Ensured(gang=newest.id, token=now.token, created=False, state=newest.state)
     if never is not None:
         raise never
     if newest is not None and submission.epoch > newest.epoch:
-        _supersede(tx, newest, submission.epoch, now_ms)
-    gang = _new_gang(tx, submission, newest, new_id(), token, now_ms)
-    tx.gangs.add(gang)
+        _supersede(tx, newest, submission.epoch, now.ms)
+    gang = _new_gang(tx, submission, newest, now.new_id(), now.token, now.ms)
+    made.append(gang)
     for mount in submission.spec.volumes.values():
-        tx.versions.ensure_volume(mount.volume, now_ms)
-    tx.events.add("gang.submitted", now_ms, gang=gang.id, slot=gang.slot, epoch=gang.epoch, name=gang.name,
+        tx.versions.ensure_volume(mount.volume, now.ms)
+    tx.events.add("gang.submitted", now.ms, gang=gang.id, slot=gang.slot, epoch=gang.epoch, name=gang.name,
                   tenant=gang.tenant, previous=gang.previous)
-    return Ensured(gang=gang.id, token=token, created=True, state=GangState.QUEUED)
+    return Ensured(gang=gang.id, token=now.token, created=True, state=GangState.QUEUED)
 
 
 def _same(newest: Gang, submission: Submission) -> bool:
@@ -133,18 +148,13 @@ def _supersede(tx: Transaction, old: Gang, epoch: int, now_ms: int) -> None:
 def _new_gang(tx: Transaction, submission: Submission, newest: Gang | None, gang: str, token: str,
               now_ms: int) -> Gang:
     spec = submission.spec
-    ahead = tx.gangs.unfinished(submission.slot)
-    wait = None
-    if ahead:
-        text = f"waits until {ahead[-1].id}, which it replaces, has released its nodes"
-        wait = Wait(code="order", text=text, blocked_by=tuple(views.holder(other) for other in ahead))
     return Gang(
         id=gang, seq=tx.gangs.next_seq(), name=spec.name, slot=submission.slot, epoch=submission.epoch,
         tenant=spec.tenant, state=GangState.QUEUED, active=True, spec=spec, digest=submission.digest(),
         snapshot=submission.snapshot, interpreter=submission.interpreter, pinned=resume.pin(tx, spec),
         submitted_ms=now_ms, changed_ms=now_ms, previous=newest.id if newest else None,
         token_hash=_hash(token), watched_ms=now_ms, orphan_after_ms=_orphan_after_ms(submission),
-        timeout_ms=None if spec.timeout is None else round(spec.timeout * 1000), wait=wait)
+        timeout_ms=None if spec.timeout is None else round(spec.timeout * 1000))
 
 
 def on_orphan(spec: GangSpec, slot: str) -> OnOrphan:

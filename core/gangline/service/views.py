@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from gangline.model.errors import Conflict, NotFound
-from gangline.model.gang import AttemptView, Event, GangView, Holder, RankView, VersionRef
+from gangline.model.gang import AttemptView, Event, GangView, Holder, RankView, VersionRef, Wait
 from gangline.model.node import DrainView, NodeView
 from gangline.model.states import GangState, NodeLifecycle
 from gangline.service.usage import leases_cost_nano
@@ -29,14 +29,14 @@ def observe(store: Store, gang: str, *, now_ms: int | None = None) -> GangView:
     Raises NotFound when there is none, Conflict when there are several.
     """
     with store.transaction() as tx:
-        return view(tx, resolve(tx, gang), now_ms)
+        return view(tx, resolve(tx, gang), now_ms, store.reasons)
 
 
 def list_gangs(store: Store, states: Collection[GangState] = (), slot_prefix: str | None = None,
                limit: int = 100, *, now_ms: int | None = None) -> list[GangView]:
     """At most `limit` gangs, newest first; no states means all, no prefix any slot."""
     with store.transaction() as tx:
-        return [view(tx, gang, now_ms) for gang in tx.gangs.listed(states, slot_prefix, limit)]
+        return [view(tx, gang, now_ms, store.reasons) for gang in tx.gangs.listed(states, slot_prefix, limit)]
 
 
 def events_after(store: Store, gang: str | None, after: int, limit: int = 500) -> list[Event]:
@@ -86,15 +86,15 @@ def holder(gang: Gang) -> Holder:
     return Holder(gang=gang.id, name=gang.name, slot=gang.slot, tenant=gang.tenant)
 
 
-def view(tx: Transaction, gang: Gang, now_ms: int | None) -> GangView:
-    """All there is to see of a gang."""
+def view(tx: Transaction, gang: Gang, now_ms: int | None, reasons: Callable[[str], Wait | None]) -> GangView:
+    """All there is to see of a gang; `reasons` tells why it waits, as `Store.reasons` does."""
     attempts = tx.attempts.of(gang.id)
     leases = tx.leases.of(gang.id)
     currency = leases[0].currency if leases else "USD"
     return GangView(
         gang=gang.id, name=gang.name, slot=gang.slot, epoch=gang.epoch, tenant=gang.tenant,
         state=gang.state, spec=gang.spec, digest=gang.digest, submitted_ms=gang.submitted_ms,
-        changed_ms=gang.changed_ms, ended_ms=gang.ended_ms, previous=gang.previous, wait=gang.wait,
+        changed_ms=gang.changed_ms, ended_ms=gang.ended_ms, previous=gang.previous, wait=_wait(tx, gang, reasons),
         attempts=tuple(_attempt_view(tx, attempt) for attempt in attempts),
         ranks=_ranks(tx, gang), progress=gang.progress,
         versions=tuple(VersionRef(volume=v.volume, version=v.version, step=v.step, metrics=v.metrics,
@@ -104,6 +104,16 @@ def view(tx: Transaction, gang: Gang, now_ms: int | None) -> GangView:
         cost_nano=leases_cost_nano([lease for lease in leases if lease.currency == currency],
                                    gang.changed_ms if now_ms is None else now_ms),
         currency=currency)
+
+
+def _wait(tx: Transaction, gang: Gang, reasons: Callable[[str], Wait | None]) -> Wait | None:
+    if gang.state is not GangState.QUEUED:
+        return None
+    ahead = [other for other in tx.gangs.unfinished(gang.slot) if other.seq < gang.seq]
+    if not ahead:
+        return reasons(gang.id)
+    return Wait(code="order", text=f"waits until {ahead[-1].id}, which it replaces, has released its nodes",
+                blocked_by=tuple(map(holder, ahead)))
 
 
 def _attempt_view(tx: Transaction, attempt: Attempt) -> AttemptView:
@@ -132,9 +142,9 @@ def node_view(node: Node, busy: dict[int, str], seen_ms: int | None) -> NodeView
     drain = None if node.drain_owner is None else DrainView(owner=node.drain_owner, reason=node.drain_reason)
     return NodeView(
         node=node.name, pool=node.pool, engine=node.engine, gpu_type=node.gpu_type, gpu_count=node.gpu_count,
-        zone=node.zone, fabric=node.fabric, path=node.path, address=node.address, emulated=node.emulated,
-        lifecycle=node.lifecycle, drain=drain, healthy=node.healthy,
+        zone=node.zone, fabric=node.fabric, path=node.path, domain=node.domain, address=node.address,
+        emulated=node.emulated, lifecycle=node.lifecycle, drain=drain, healthy=node.healthy,
         free_gpus=tuple(gpu for gpu in range(node.gpu_count) if gpu not in busy),
         gangs=tuple(sorted(set(busy.values()))), incarnation=node.incarnation, seen_ms=seen_ms,
         price_nano_per_gpu_hour=node.price_nano_per_gpu_hour, currency=node.currency,
-        boot_done_ms=node.boot_done_ms)
+        boot_done_ms=node.boot_done_ms, strikes=node.strikes)

@@ -8,10 +8,12 @@ from gangline.store.values import (
     Lease,
     Member,
     Node,
+    Pass,
     Rank,
     Save,
     SavedRank,
+    Success,
 )
 
-__all__ = ["Attempt", "Gang", "Interval", "Lease", "Member", "Node", "Rank", "Save", "SavedRank", "Store",
-           "Transaction"]
+__all__ = ["Attempt", "Gang", "Interval", "Lease", "Member", "Node", "Pass", "Rank", "Save", "SavedRank", "Store",
+           "Success", "Transaction"]

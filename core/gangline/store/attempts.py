@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, Table, and_, func, insert, or_, select, update
@@ -31,6 +31,8 @@ _GET = select(attempts).where(_IS)
 _SET = update(attempts).where(_IS)
 _OF = select(attempts).where(attempts.c.gang == key("gang")).order_by(attempts.c.number)
 _UNFINISHED = select(attempts).where(attempts.c.ended_ms.is_(None)).order_by(attempts.c.started_ms)
+_NEWEST = select(attempts).where(attempts.c.gang.in_(key("gangs", many=True))).order_by(
+    attempts.c.gang, attempts.c.number)
 _MEMBERS = select(members).where(_part(members)).order_by(members.c.node_rank)
 _MEMBER = select(members).where(_part(members), members.c.node == key("node"))
 _WHERE = select(members.c.node).where(_part(members))
@@ -48,6 +50,7 @@ _UNDONE_THERE = _UNDONE.where(ranks.c.node_rank == key("node_rank"))
 _SET_RANK = update(ranks).where(_part(ranks), ranks.c.rank == key("rank"))
 _START_RANKS = update(ranks).where(_part(ranks), ranks.c.node_rank == key("node_rank"),
                                    ranks.c.state == "waiting")
+_ADD, _ADD_MEMBERS, _ADD_RANKS = insert(attempts), insert(members), insert(ranks)
 
 
 class Attempts:
@@ -69,6 +72,10 @@ class Attempts:
     def unfinished(self) -> tuple[Attempt, ...]:
         """Attempts that are not over yet."""
         return tuple(Attempt(**row._mapping) for row in self._scope.rows(_UNFINISHED))
+
+    def newest(self, gangs: Collection[str]) -> dict[str, Attempt]:
+        """The last attempt of each of these gangs that has had one."""
+        return {row.gang: Attempt(**row._mapping) for row in self._scope.each(_NEWEST, "gangs", gangs)}
 
     def causes(self, gang: str) -> Counter[Cause]:
         """How many attempts of a gang ended by each cause."""
@@ -113,10 +120,11 @@ class Attempts:
         rows = self._scope.rows(_RANKS, key_gang=gang, key_number=number)
         return tuple(Rank(**row._mapping) for row in rows)
 
-    def add(self, attempt: Attempt, parts: Sequence[Member], processes: Sequence[Rank]) -> None:
-        self._scope.run(insert(attempts), **columns(attempt))
-        self._scope.run_all(insert(members), [columns(part) for part in parts])
-        self._scope.run_all(insert(ranks), [columns(rank) for rank in processes])
+    def add(self, new: Sequence[Attempt], parts: Sequence[Member], processes: Sequence[Rank]) -> None:
+        """Attempts of several gangs, with the members and ranks of all of them."""
+        self._scope.run_all(_ADD, [columns(attempt) for attempt in new])
+        self._scope.run_all(_ADD_MEMBERS, [columns(part) for part in parts])
+        self._scope.run_all(_ADD_RANKS, [columns(rank) for rank in processes])
         for part in parts:
             self._scope.wake(node=part.node)
 
@@ -132,6 +140,10 @@ class Attempts:
     def decide(self, attempt: Attempt, end: End, grace_ms: int, now_ms: int) -> None:
         """How it ends is settled; its nodes are told to stop."""
         self._set(attempt, phase=Phase.DRAINING, end=end, grace_ms=grace_ms, stopped_ms=now_ms)
+
+    def resize(self, attempt: Attempt, want: int, give_up: Sequence[str]) -> None:
+        """With how many nodes the gang is to go on, and which ones it gives back for that."""
+        self._set(attempt, want=want, give_up=tuple(sorted(give_up)))
 
     def close(self, attempt: Attempt, end: End, now_ms: int) -> None:
         self._set(attempt, end=end, ended_ms=now_ms)

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, func, insert, or_, select, update
 
 from gangline.model.errors import NotFound
-from gangline.model.gang import End, Progress, Wait
+from gangline.model.gang import End, Progress
 from gangline.model.states import FINAL, Cause, GangState, check_transition
 from gangline.store.schema import gangs
 from gangline.store.scope import Scope, columns, key
-from gangline.store.values import Gang
+from gangline.store.values import Gang, Success
 
 _FINAL = tuple(sorted(FINAL))
 _GET = select(gangs).where(gangs.c.id == key("id"))
 _SET = update(gangs).where(gangs.c.id == key("id"))
-_NEWEST = select(gangs).where(gangs.c.slot == key("slot")).order_by(gangs.c.seq.desc()).limit(1)
+_ADD = insert(gangs)
+_NEWEST = select(gangs).where(gangs.c.seq.in_(select(func.max(gangs.c.seq)).where(
+    gangs.c.slot.in_(key("slots", many=True))).group_by(gangs.c.slot)))
 _UNFINISHED = select(gangs).where(gangs.c.state.not_in(_FINAL)).order_by(gangs.c.seq)
+_PLACE = _SET.values(state=GangState.PLACED, changed_ms=key("changed"), attempt=key("attempt"),
+                     generation=key("generation"))
+_FIRST = (select(gangs.c.slot, gangs.c.id).where(gangs.c.slot.in_(key("slots", many=True)),
+                                                 gangs.c.state.not_in(_FINAL)).order_by(gangs.c.seq.desc()))
+_SOME = select(gangs).where(gangs.c.id.in_(key("ids", many=True)))
+_LATEST = select(gangs.c.tenant, gangs.c.name, gangs.c.ended_ms, gangs.c.seq, gangs.c.ran_ms,
+                 func.row_number().over(partition_by=(gangs.c.tenant, gangs.c.name),
+                                        order_by=(gangs.c.ended_ms.desc(), gangs.c.seq.desc())).label("place"),
+                 ).where(gangs.c.state == GangState.SUCCEEDED).subquery()
 _IN_SLOT = _UNFINISHED.where(gangs.c.slot == key("slot"))
 
 
@@ -39,6 +50,16 @@ class Gangs:
         row = self._scope.row(_GET, key_id=gang)
         return None if row is None else Gang(**row._mapping)
 
+    def some(self, ids: Collection[str]) -> dict[str, Gang]:
+        """Gangs by id, final ones too; ids of none are left out."""
+        return {row.id: Gang(**row._mapping) for row in self._scope.each(_SOME, "ids", ids)}
+
+    def successes(self, most: int) -> tuple[Success, ...]:
+        """The newest successes of each (tenant, name), at most so many of each."""
+        query = select(_LATEST).where(_LATEST.c.place <= most)
+        return tuple(Success(tenant=row.tenant, name=row.name, ended_ms=row.ended_ms, seq=row.seq,
+                             ran_ms=row.ran_ms) for row in self._scope.rows(query))
+
     def named(self, text: str) -> tuple[Gang, ...]:
         """Gangs that are not final and whose name is `text` or whose id or name begins with it."""
         prefix = or_(gangs.c.id.startswith(text, autoescape=True),
@@ -46,15 +67,18 @@ class Gangs:
         found = self._some(and_(gangs.c.state.not_in(_FINAL), prefix))
         return tuple(g for g in found if g.name == text) or found
 
-    def newest_in(self, slot: str) -> Gang | None:
-        """The gang that was submitted last in a slot, whatever its state."""
-        row = self._scope.row(_NEWEST, key_slot=slot)
-        return None if row is None else Gang(**row._mapping)
+    def newest_in_each(self, slots: Collection[str]) -> dict[str, Gang]:
+        """The gang that was submitted last in each of these slots, whatever its state."""
+        return {row.slot: Gang(**row._mapping) for row in self._scope.each(_NEWEST, "slots", slots)}
 
     def unfinished(self, slot: str | None = None) -> tuple[Gang, ...]:
         """Every gang that is not final, of one slot or of all, in the order of submission."""
         rows = self._scope.rows(_UNFINISHED) if slot is None else self._scope.rows(_IN_SLOT, key_slot=slot)
         return tuple(Gang(**row._mapping) for row in rows)
+
+    def first_in(self, slots: Collection[str]) -> dict[str, str]:
+        """The gang of each slot that was submitted first of those that are not final."""
+        return {row.slot: row.id for row in self._scope.each(_FIRST, "slots", slots)}
 
     def listed(self, states: Collection[GangState], slot_prefix: str | None, limit: int) -> tuple[Gang, ...]:
         """Newest first; no states means all of them."""
@@ -71,26 +95,13 @@ class Gangs:
                  .where(gangs.c.state.not_in(_FINAL)).group_by(gangs.c.state))
         return {row.state: int(row.many) for row in self._scope.rows(query)}
 
-    def orphans(self, now_ms: int) -> tuple[Gang, ...]:
-        """Gangs nobody has watched for their `orphan_after_ms`."""
-        return self._some(and_(self._watched, gangs.c.watched_ms + gangs.c.orphan_after_ms <= now_ms))
-
-    def next_orphan_ms(self) -> int | None:
-        found = self._scope.scalar(select(func.min(gangs.c.watched_ms + gangs.c.orphan_after_ms))
-                                   .where(self._watched))
-        return None if found is None else int(found)
-
-    @property
-    def _watched(self) -> ColumnElement[bool]:
-        return and_(gangs.c.state.not_in(_FINAL), gangs.c.cancel_cause.is_(None),
-                    gangs.c.orphan_after_ms.is_not(None))
-
     def next_seq(self) -> int:
         return self._scope.next("gang")
 
-    def add(self, gang: Gang) -> None:
-        self._scope.run(insert(gangs), **columns(gang))
-        self._scope.move(gang=gang.id)
+    def add(self, new: Sequence[Gang]) -> None:
+        self._scope.run_all(_ADD, [columns(gang) for gang in new])
+        for gang in new:
+            self._scope.move(gang=gang.id)
 
     def move(self, gang: Gang, state: GangState, now_ms: int) -> None:
         """Changes the state; Bug when the table does not allow it."""
@@ -100,7 +111,7 @@ class Gangs:
     def finish(self, gang: Gang, state: GangState, end: End, now_ms: int) -> None:
         """Moves to a final state, which frees the slot."""
         self.move(gang, state, now_ms)
-        self._set(gang.id, end=end, ended_ms=now_ms, active=False, wait=None)
+        self._set(gang.id, end=end, ended_ms=now_ms, active=False)
 
     def ask_to_end(self, gang: str, cause: Cause, text: str) -> None:
         """Records who wants it to end and why; it no longer holds its slot."""
@@ -118,17 +129,30 @@ class Gangs:
     def renew(self, gang: str, now_ms: int) -> None:
         self._scope.run(_SET, key_id=gang, watched_ms=now_ms)
 
+    def placed(self, placed: Sequence[Gang], now_ms: int) -> None:
+        """These gangs hold their nodes: each one's next attempt is issued under a new generation."""
+        for gang in placed:
+            check_transition(gang.state, GangState.PLACED)
+            self._scope.move(gang=gang.id)
+        self._scope.run_all(_PLACE, [{
+            "key_id": gang.id, "key_changed": now_ms, "key_attempt": gang.attempt + 1,
+            "key_generation": gang.generation + 1} for gang in placed])
+
     def issue(self, gang: str, attempt: int, generation: int) -> None:
         """New orders go out, for this attempt under this generation."""
-        self._set(gang, attempt=attempt, generation=generation, wait=None)
+        self._set(gang, attempt=attempt, generation=generation)
 
     def end_attempt(self, gang: Gang, ran_ms: int, avoid: Iterable[str]) -> None:
         """Adds what the attempt ran and the nodes that failed it."""
         self._set(gang.id, ran_ms=gang.ran_ms + ran_ms, avoid=tuple(sorted({*gang.avoid, *avoid})))
 
-    def waits(self, gang: str, wait: Wait) -> None:
-        """Why it is not placed. A plan makes this, so it asks for no other plan and wakes nobody."""
-        self._scope.run(_SET, key_id=gang, wait=wait)
+    def preempted(self, gang: str, now_ms: int) -> None:
+        """It is told to make room for others."""
+        self._set(gang, preempted_ms=now_ms)
+
+    def resized(self, gang: str, now_ms: int) -> None:
+        """It is told to go on with another number of nodes."""
+        self._set(gang, resized_ms=now_ms)
 
     def advance(self, gang: str, progress: Progress) -> None:
         self._scope.run(_SET, key_id=gang, progress=progress)

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, Select, and_, bindparam, delete, func, insert, or_, select, update
 
 from gangline.model.states import Phase
-from gangline.store.schema import attempts, intervals, lease_gpus, leases, ports
+from gangline.store.schema import attempts, intervals, lease_gpus, leases, nodes, ports
 from gangline.store.scope import Scope, columns, key
 from gangline.store.values import Interval, Lease
 
@@ -16,15 +16,21 @@ _OF = select(leases).where(leases.c.gang == key("gang")).order_by(leases.c.id)
 _OPEN = select(leases).where(leases.c.closed_ms.is_(None)).order_by(leases.c.id)
 _OPEN_OF = _OPEN.where(leases.c.gang == key("gang"))
 _OPEN_ON = _OPEN.where(leases.c.node == key("node"))
+_OPEN_OF_SOME = _OPEN.where(leases.c.gang.in_(key("gangs", many=True)))
 _SET = update(leases).where(leases.c.id == key("id"))
+_CLOSE = _SET.values(closed_ms=key("closed"))
 _FREE_GPUS = delete(lease_gpus).where(lease_gpus.c.lease == key("lease"))
 _HELD_GPUS = select(lease_gpus.c.node, lease_gpus.c.gpu, leases.c.gang).join(
     leases, leases.c.id == lease_gpus.c.lease)
+_HELD_ON = _HELD_GPUS.where(lease_gpus.c.node.in_(key("nodes", many=True)))
+_IDLE = update(nodes).where(nodes.c.name == key("name")).values(idle_ms=key("idle"))
+_ADD, _ADD_GPUS, _ADD_INTERVALS = insert(leases), insert(lease_gpus), insert(intervals)
 _OPEN_INTERVALS = select(intervals).where(
     intervals.c.lease.in_(bindparam("key_leases", expanding=True)), intervals.c.end_ms.is_(None)).order_by(
     intervals.c.lease)
 _END = update(intervals).where(intervals.c.lease == key("lease"), intervals.c.number == key("number"))
 _PORTS = select(ports.c.port).where(ports.c.host == key("host"))
+_TAKE = insert(ports)
 _FREE_PORTS = delete(ports).where(ports.c.gang == key("gang"), ports.c.attempt == key("attempt"))
 
 
@@ -41,6 +47,13 @@ class Leases:
     def open_of(self, gang: str) -> tuple[Lease, ...]:
         return self._some(_OPEN_OF, key_gang=gang)
 
+    def open_of_some(self, gangs: Collection[str]) -> dict[str, list[Lease]]:
+        """The open leases of those of these gangs that hold any."""
+        found: dict[str, list[Lease]] = {}
+        for row in self._scope.each(_OPEN_OF_SOME, "gangs", gangs):
+            found.setdefault(row.gang, []).append(Lease(**row._mapping))
+        return found
+
     def open_on(self, node: str) -> tuple[Lease, ...]:
         return self._some(_OPEN_ON, key_node=node)
 
@@ -51,15 +64,15 @@ class Leases:
         """Every lease a gang ever had."""
         return self._some(_OF, key_gang=gang)
 
-    def open(self, new: Sequence[Lease], attempt: int) -> None:
-        """Opens leases in the assembling phase; Bug when a GPU is leased already."""
-        self._scope.run_all(insert(leases), [columns(lease) for lease in new])
-        self._scope.run_all(insert(lease_gpus), [
-            {"node": lease.node, "gpu": gpu, "lease": lease.id} for lease in new for gpu in lease.gpus])
-        self._scope.run_all(insert(intervals), [
+    def open(self, new: Sequence[tuple[Lease, int]]) -> None:
+        """Opens leases, each for an attempt, in the assembling phase; Bug when a GPU is leased already."""
+        self._scope.run_all(_ADD, [columns(lease) for lease, _ in new])
+        self._scope.run_all(_ADD_GPUS, [
+            {"node": lease.node, "gpu": gpu, "lease": lease.id} for lease, _ in new for gpu in lease.gpus])
+        self._scope.run_all(_ADD_INTERVALS, [
             {"lease": lease.id, "number": 1, "attempt": attempt, "phase": Phase.ASSEMBLING,
-             "start_ms": lease.opened_ms, "end_ms": None} for lease in new])
-        for lease in new:
+             "start_ms": lease.opened_ms, "end_ms": None} for lease, attempt in new])
+        for lease, _ in new:
             self._scope.move(gang=lease.gang, node=lease.node)
 
     def carry_over(self, lease: Lease, generation: int, attempt: int, now_ms: int) -> None:
@@ -73,6 +86,8 @@ class Leases:
         A clock that went backwards makes an interval of no length, never a negative one.
         """
         new: list[dict[str, Any]] = []
+        if not held:
+            return
         for current in self._open_intervals([lease.id for lease in held]):
             if (current.attempt, current.phase) == (attempt, phase):
                 continue
@@ -84,19 +99,25 @@ class Leases:
 
     def close(self, held: Sequence[Lease], now_ms: int) -> None:
         """Frees the GPUs and ends the meter, at one instant."""
+        if not held:
+            return
         ends = {}
         for current in self._open_intervals([lease.id for lease in held]):
             ends[current.lease] = max(now_ms, current.start_ms)
             self._end(current, ends[current.lease])
+        self._scope.run_all(_CLOSE, [{"key_id": lease.id, "key_closed": ends[lease.id]} for lease in held])
+        self._scope.run_all(_FREE_GPUS, [{"key_lease": lease.id} for lease in held])
         for lease in held:
-            self._scope.run(_SET, key_id=lease.id, closed_ms=ends[lease.id])
-            self._scope.run(_FREE_GPUS, key_lease=lease.id)
             self._scope.move(gang=lease.gang, node=lease.node)
+        on = {lease.node for lease in held}
+        idle = sorted(on - self.busy(on).keys())
+        self._scope.run_all(_IDLE, [{"key_name": node, "key_idle": now_ms} for node in idle])
 
-    def busy(self) -> dict[str, dict[int, str]]:
-        """For each node, which gang holds which GPU."""
+    def busy(self, on: Collection[str] | None = None) -> dict[str, dict[int, str]]:
+        """For each node, or each of `on`, which gang holds which GPU; nodes that are free are left out."""
         found: dict[str, dict[int, str]] = {}
-        for row in self._scope.rows(_HELD_GPUS):
+        rows = self._scope.rows(_HELD_GPUS) if on is None else self._scope.each(_HELD_ON, "nodes", on)
+        for row in rows:
             found.setdefault(row.node, {})[row.gpu] = row.gang
         return found
 
@@ -135,15 +156,14 @@ class Ports:
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
 
-    def spare(self, host: str, first: int, last: int, prefer: int) -> int | None:
-        """A port of first..last that nobody holds on the host, from `prefer` up; None if all are held."""
-        taken = {row.port for row in self._scope.rows(_PORTS, key_host=host)}
-        count = last - first + 1
-        candidates = (first + (prefer - first + i) % count for i in range(count))
-        return next((port for port in candidates if port not in taken), None)
+    def taken(self, host: str) -> set[int]:
+        """The ports that somebody holds on the host."""
+        return {row.port for row in self._scope.rows(_PORTS, key_host=host)}
 
-    def take(self, host: str, port: int, gang: str, attempt: int) -> None:
-        self._scope.run(insert(ports), host=host, port=port, gang=gang, attempt=attempt)
+    def take(self, taken: Sequence[tuple[str, int, str, int]]) -> None:
+        """Holds ports: (host, port, gang, attempt)."""
+        self._scope.run_all(_TAKE, [{"host": host, "port": port, "gang": gang, "attempt": attempt}
+                                    for host, port, gang, attempt in taken])
 
     def free(self, gang: str, attempt: int) -> None:
         self._scope.run(_FREE_PORTS, key_gang=gang, key_attempt=attempt)

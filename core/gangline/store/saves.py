@@ -61,9 +61,11 @@ class Saves:
     def complete(self, save: Save, manifest: str) -> None:
         """Every rank has reported; what will be published is fixed."""
         self._set(save, state="whole", manifest=manifest)
+        self._scope.note(gang=save.gang)
 
     def publish(self, save: Save, version: int) -> None:
         self._set(save, state="published", version=version, error=None)
+        self._scope.note(gang=save.gang)
 
     def trouble(self, save: Save, error: str) -> None:
         """Publication failed for now; it stays owed."""

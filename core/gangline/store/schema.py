@@ -14,6 +14,7 @@ from sqlalchemy import (
     ForeignKeyConstraint,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
@@ -21,12 +22,13 @@ from sqlalchemy import (
     text,
 )
 
-from gangline.model.gang import End, Progress, RdmaProof, Resume, Wait
+from gangline.model.gang import End, Progress, RdmaProof, Resume
+from gangline.model.node import Strike
 from gangline.model.states import Cause, GangState, NodeLifecycle, Phase
 from gangline.model.volume import FileEntry
 from gangline.store.columns import Choice, Json, Listed, Spec, Value, Values
 
-REVISIONS = ("0001",)
+REVISIONS = ("0001", "0002", "0003")
 
 metadata = MetaData(naming_convention={
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -53,6 +55,7 @@ nodes = Table(
     Column("zone", Text, nullable=False),
     Column("fabric", Text),
     Column("path", Listed, nullable=False),
+    Column("domain", Text),
     Column("address", Text, nullable=False, unique=True),
     Column("emulated", Boolean, nullable=False),
     Column("origin", Text, nullable=False),
@@ -62,6 +65,8 @@ nodes = Table(
     Column("healthy", Boolean, nullable=False),
     Column("incarnation", Text),
     Column("boot_done_ms", BigInteger),
+    Column("idle_ms", BigInteger, nullable=False, server_default="0"),
+    Column("strikes", Values(Strike), nullable=False, server_default="[]"),
     Column("price_nano_per_gpu_hour", BigInteger, nullable=False),
     Column("currency", Text, nullable=False),
 )
@@ -97,8 +102,9 @@ gangs = Table(
     Column("cancel_cause", Choice(Cause)),
     Column("cancel_text", Text),
     Column("end", Value(End)),
-    Column("wait", Value(Wait)),
     Column("progress", Value(Progress), nullable=False),
+    Column("preempted_ms", BigInteger, nullable=False, server_default="0"),
+    Column("resized_ms", BigInteger, nullable=False, server_default="0"),
     Index(None, "slot", "seq"),
     Index(None, "state", "seq"),
     Index("ux_gangs_active_slot", "slot", unique=True,
@@ -125,6 +131,8 @@ attempts = Table(
     Column("emulated", Boolean, nullable=False),
     Column("grace_ms", BigInteger, nullable=False),
     Column("end", Value(End)),
+    Column("give_up", Listed, nullable=False, server_default="[]"),
+    Column("want", Integer),
 )
 
 members = Table(
@@ -291,4 +299,34 @@ events = Table(
     Column("gang", Text),
     Column("data", Json, nullable=False),
     Index(None, "gang", "seq"),
+)
+
+# What a person asked a pool to be; a pool without a row is as large as its work asks for.
+pool_sizes = Table(
+    "pool_sizes", metadata,
+    Column("pool", Text, primary_key=True),
+    Column("wanted", Integer, nullable=False),
+    Column("changed_ms", BigInteger, nullable=False),
+)
+
+# `plan` and `inputs` are compressed JSON, `size_bytes` both of them, `inputs` NULL when nothing was decided.
+passes = Table(
+    "passes", metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("duration_us", BigInteger, nullable=False),
+    Column("trigger", Text, nullable=False),
+    Column("policy", Text, nullable=False),
+    Column("pending", Integer, nullable=False),
+    Column("placed", Integer, nullable=False),
+    Column("asked", Integer, nullable=False),
+    Column("released", Integer, nullable=False),
+    Column("preempted", Integer, nullable=False),
+    Column("resized", Integer, nullable=False),
+    Column("retired", Integer, nullable=False),
+    Column("refused", Integer, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("plan", LargeBinary, nullable=False),
+    Column("inputs", LargeBinary),
 )

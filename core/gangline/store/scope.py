@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -11,11 +11,13 @@ from sqlalchemy import BindParameter, Connection, Executable, Row, bindparam, in
 from gangline.store import schema
 
 
-def key(name: str) -> BindParameter[Any]:
-    """A parameter of a statement that is built once; `key_` keeps it apart from columns that are set."""
-    return bindparam(f"key_{name}")
+def key(name: str, *, many: bool = False) -> BindParameter[Any]:
+    """A parameter of a statement that is built once; `key_` keeps it apart from columns that are set.
+    `many` stands for a list, as `Scope.each` gives it."""
+    return bindparam(f"key_{name}", expanding=many)
 
 
+_CHUNK = 500  # values of one statement: databases limit them
 _COUNTER = select(schema.counters.c.value).where(schema.counters.c.name == key("name"))
 _COUNT = update(schema.counters).where(schema.counters.c.name == key("name"))
 
@@ -27,6 +29,8 @@ class Scope:
         self.connection = connection
         self.gangs: set[str] = set()
         self.nodes: set[str] = set()
+        self.moved_gangs: set[str] = set()
+        self.moved_nodes: set[str] = set()
         self.moved = False
         self._counts: dict[str, int] = {}
 
@@ -35,6 +39,12 @@ class Scope:
 
     def row(self, statement: Executable, **values: Any) -> Row[Any] | None:
         return self.connection.execute(statement, values).first()
+
+    def each(self, statement: Executable, name: str, values: Collection[Any]) -> Iterator[Row[Any]]:
+        """The rows for a list of values, however long it is."""
+        listed = list(values)
+        for start in range(0, len(listed), _CHUNK):
+            yield from self.connection.execute(statement, {f"key_{name}": listed[start:start + _CHUNK]}).all()
 
     def scalar(self, statement: Executable, **values: Any) -> Any:
         return self.connection.execute(statement, values).scalar()
@@ -69,7 +79,15 @@ class Scope:
     def move(self, *, gang: str | None = None, node: str | None = None) -> None:
         """Like `wake`, for a change that a plan must take into account."""
         self.moved = True
+        self.note(gang=gang, node=node)
+
+    def note(self, *, gang: str | None = None, node: str | None = None) -> None:
+        """Like `wake`, for a change of what a plan looks at that alone asks for no new one."""
         self.wake(gang=gang, node=node)
+        if gang is not None:
+            self.moved_gangs.add(gang)
+        if node is not None:
+            self.moved_nodes.add(node)
 
     def save_counts(self) -> None:
         """Writes the counters back; the last thing before the commit."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Self
 
 from sqlalchemy import Connection, Engine, select
 
-from gangline.model.errors import Bug
+from gangline.model.gang import Wait
 from gangline.store import schema
 from gangline.store.attempts import Attempts
 from gangline.store.database import fill_memory, migrate, named_errors, open_engine, take_turn
@@ -18,8 +17,11 @@ from gangline.store.events import Events
 from gangline.store.gangs import Gangs
 from gangline.store.leases import Leases, Ports
 from gangline.store.nodes import Nodes
+from gangline.store.passes import Passes
+from gangline.store.pools import Pools
 from gangline.store.saves import Saves
 from gangline.store.scope import Scope
+from gangline.store.turn import Turn
 from gangline.store.versions import Versions
 
 Listener = Callable[[set[str], set[str]], None]
@@ -36,6 +38,8 @@ class Transaction:
         self.leases = Leases(scope)
         self.ports = Ports(scope)
         self.nodes = Nodes(scope)
+        self.pools = Pools(scope)
+        self.passes = Passes(scope)
         self.saves = Saves(scope)
         self.versions = Versions(scope)
         self.events = Events(scope)
@@ -49,6 +53,10 @@ class Transaction:
         """The gangs and the nodes this transaction changed."""
         return set(self._scope.gangs), set(self._scope.nodes)
 
+    def moved(self) -> tuple[set[str], set[str]]:
+        """Those of them that a plan now sees otherwise."""
+        return set(self._scope.moved_gangs), set(self._scope.moved_nodes)
+
     def finish(self) -> None:
         """Writes what is kept to the end: events in order, the version and the counters."""
         self.events.flush()
@@ -58,19 +66,22 @@ class Transaction:
 
 
 class Store:
-    """A database of one server. Transactions run one after another, in any thread.
+    """A database of one server. Transactions run one after another, in any thread, first come first served.
 
     After each commit every callable in `on_commit` gets the ids of the gangs and the names of the
-    nodes it changed; they run in the committing thread and must be quick. `seen_ms` holds when each
-    node was last heard of; it lives in memory, so hearing of a node costs no write.
+    nodes it changed, every one in `on_move` those that a plan now sees otherwise. They run in the
+    committing thread, in the order of commits and before the next transaction: they must be quick and
+    open none. What lives in memory costs no write: `seen_ms` holds when each node was last heard of,
+    `reasons` tells why a gang waits, as the last pass saw it.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._turn = threading.Lock()
-        self._holder: int | None = None
+        self._turn = Turn()
         self.on_commit: list[Listener] = []
+        self.on_move: list[Listener] = []
         self.seen_ms: dict[str, int] = {}
+        self.reasons: Callable[[str], Wait | None] = lambda gang: None
 
     @classmethod
     def open(cls, url: str) -> Self:
@@ -103,20 +114,14 @@ class Store:
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         """All that happens inside is stored on leaving, or nothing when it raises."""
-        me = threading.get_ident()
-        if self._holder == me:
-            raise Bug("a transaction was opened inside another one")
         with self._turn:
-            self._holder = me
-            try:
-                with named_errors(), self._engine.begin() as connection:
-                    take_turn(connection)
-                    tx = Transaction(connection)
-                    yield tx
-                    tx.finish()
-            finally:
-                self._holder = None
-        self._tell(*tx.touched())
+            with named_errors(), self._engine.begin() as connection:
+                take_turn(connection)
+                tx = Transaction(connection)
+                yield tx
+                tx.finish()
+            _tell(self.on_move, *tx.moved())
+            _tell(self.on_commit, *tx.touched())
 
     def version(self) -> int:
         """The number a plan is based on; it grows with every change that a plan must heed."""
@@ -128,11 +133,12 @@ class Store:
         with self._turn:
             self._engine.dispose()
 
-    def _tell(self, gangs: set[str], nodes: set[str]) -> None:
-        if not gangs and not nodes:
-            return
-        for listener in tuple(self.on_commit):
-            try:
-                listener(gangs, nodes)
-            except Exception:  # noqa: BLE001 - the commit stands; a deaf listener must not undo that for the caller
-                _log.exception("a listener of the store failed")
+
+def _tell(listeners: Sequence[Listener], gangs: set[str], nodes: set[str]) -> None:
+    if not gangs and not nodes:
+        return
+    for listener in tuple(listeners):
+        try:
+            listener(gangs, nodes)
+        except Exception:  # noqa: BLE001 - the commit stands; a deaf listener must not undo that for the caller
+            _log.exception("a listener of the store failed")

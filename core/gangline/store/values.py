@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gangline.model.gang import End, NodeShare, Progress, RdmaProof, Resume, Wait
+from gangline.model.gang import End, NodeShare, Progress, RdmaProof, Resume
 from gangline.model.gpu import GpuAsk
+from gangline.model.node import Strike
 from gangline.model.spec import GangSpec
 from gangline.model.states import Cause, GangState, NodeLifecycle, Phase
 from gangline.model.volume import FileEntry
@@ -14,9 +15,13 @@ from gangline.model.volume import FileEntry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A machine of the fleet. `origin` is "file" (declared) or "made" (provisioned).
+    """A machine of the fleet. `origin` is "file" (declared) or "made" (provisioned); "dropped" when the
+    file names it no longer, "retired" when the file names it and its pool does without it: asked to, or
+    because it did not come.
 
-    `healthy` is false from the loss of its supervisor until the next one says hello.
+    `healthy` is false from the loss of its supervisor until the next one says hello. `idle_ms` is since
+    when no lease holds any of it, as long as none does; 0 when that is not known. `strikes` are the ends
+    of attempts blamed on it within a day up to the last one.
     """
 
     name: str
@@ -29,15 +34,18 @@ class Node:
     zone: str
     fabric: str | None
     path: tuple[str, ...]
+    domain: str | None = None
     address: str
     emulated: bool
-    origin: Literal["file", "made"]
+    origin: Literal["file", "made", "dropped", "retired"]
     lifecycle: NodeLifecycle
     drain_owner: str | None = None
     drain_reason: str = ""
     healthy: bool = True
     incarnation: str | None = None
     boot_done_ms: int | None = None
+    idle_ms: int = 0
+    strikes: tuple[Strike, ...] = ()
     price_nano_per_gpu_hour: int
     currency: str
 
@@ -56,7 +64,8 @@ class Gang:
     """A gang. `active` says it holds its slot: it is not final and nobody asked it to end.
 
     `ran_ms` is the time earlier attempts spent running. `pinned` maps a mount to the version its
-    `from` meant at submission. `avoid` are nodes that failed it.
+    `from` meant at submission. `avoid` are nodes that failed it. `preempted_ms` is when it was last
+    preempted, `resized_ms` when its size last changed; 0 for never.
     """
 
     id: str
@@ -88,15 +97,33 @@ class Gang:
     cancel_cause: Cause | None = None
     cancel_text: str | None = None
     end: End | None = None
-    wait: Wait | None = None
     progress: Progress = field(default_factory=Progress)
+    preempted_ms: int = 0
+    resized_ms: int = 0
+
+    @property
+    def grace_ms(self) -> int:
+        """How long its ranks may take to end when asked to."""
+        return round(self.spec.grace * 1000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Success:
+    """How long a gang ran that succeeded, all its attempts together."""
+
+    tenant: str
+    name: str
+    ended_ms: int
+    seq: int
+    ran_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """One run of a gang. `end` is decided first (`stopped_ms`); it is over when `ended_ms` is set.
 
-    `issued_ms` is when its present orders were issued.
+    `issued_ms` is when its present orders were issued. `want` is the size an elastic gang is told to
+    start again with, `give_up` the nodes it gives back when this attempt is down.
     """
 
     gang: str
@@ -117,6 +144,8 @@ class Attempt:
     emulated: bool
     grace_ms: int = 0
     end: End | None = None
+    give_up: tuple[str, ...] = ()
+    want: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,3 +249,30 @@ class SavedRank:
     format: str
     metrics: dict[str, float]
     extra: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """One pass that decided something or said something new. `plan` and `inputs` are compressed JSON.
+
+    Counts: gangs that waited for it, gangs placed, nodes asked for, gangs that gave nodes back, gangs
+    preempted and resized, nodes retired, placements refused when they were committed.
+    """
+
+    id: int
+    at_ms: int
+    version: int
+    duration_us: int
+    trigger: str
+    policy: str
+    pending: int
+    placed: int
+    asked: int
+    released: int
+    preempted: int
+    resized: int
+    retired: int
+    refused: int
+    size_bytes: int
+    plan: bytes
+    inputs: bytes | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from sqlalchemy import ColumnElement, func, insert, select, update
@@ -10,7 +11,10 @@ from gangline.model.errors import NotFound
 from gangline.model.states import GangState
 from gangline.model.volume import PointerView, VersionView
 from gangline.store.schema import gangs, pointers, versions, volumes
-from gangline.store.scope import Scope
+from gangline.store.scope import Scope, key
+
+_SAVED = (select(versions.c.gang, versions.c.attempt, func.max(versions.c.created_ms).label("at_ms"))
+          .where(versions.c.gang.in_(key("gangs", many=True))).group_by(versions.c.gang, versions.c.attempt))
 
 
 class Versions:
@@ -63,6 +67,10 @@ class Versions:
         query = (select(versions.c.gang, versions.c.attempt, func.max(versions.c.created_ms).label("at_ms"))
                  .where(versions.c.gang.is_not(None)).group_by(versions.c.gang, versions.c.attempt))
         return {(row.gang, row.attempt): int(row.at_ms) for row in self._scope.rows(query)}
+
+    def saved_ms(self, gangs: Collection[str]) -> dict[tuple[str, int], int]:
+        """When each attempt of these gangs published last, by gang and attempt number."""
+        return {(row.gang, row.attempt): int(row.at_ms) for row in self._scope.each(_SAVED, "gangs", gangs)}
 
     def newest_by(self, slot: str, volume: str) -> int | None:
         """The number a slot published last in a volume."""

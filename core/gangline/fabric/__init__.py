@@ -1,0 +1,1 @@
+"""The network a fleet hangs on, as files and hosts tell of it."""
