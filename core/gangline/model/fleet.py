@@ -127,6 +127,8 @@ class Scheduling(Wire):
 
     policy: Literal["submit-order", "short-first", "fifo", "best-effort-fifo", "easy"] = "submit-order"
     reserve_first: int | None = Field(default=None, ge=0)
+    reserve_after: Seconds | None = None
+    backfill: Literal["submitted", "shortest"] | None = None
     protect_after: Seconds | None = None
     age_after: Seconds | None = None
     fair: bool | None = None

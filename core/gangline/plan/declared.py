@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gangline.model.fleet import Pool, Scheduling, Tenant
-from gangline.plan.policy import POLICIES, Policy
+from gangline.plan.policy import POLICIES, Order, Policy
 from gangline.plan.snapshot import PoolState, TenantState
 
 
@@ -13,7 +13,10 @@ def policy_of(scheduling: Scheduling) -> Policy:
     """The policy a fleet file asks for, with what it wants otherwise."""
     wanted = {name: value for name, value in scheduling if name != "policy" and value is not None}
     times = {f"{name}_ms": round(wanted.pop(name) * 1000)
-             for name in ("protect_after", "age_after", "min_runtime", "cool_down", "resize_every") if name in wanted}
+             for name in ("reserve_after", "protect_after", "age_after", "min_runtime", "cool_down", "resize_every")
+             if name in wanted}
+    if "backfill" in wanted:
+        wanted["backfill"] = Order(wanted["backfill"])
     return replace(POLICIES[scheduling.policy], **wanted, **times)
 
 

@@ -70,6 +70,7 @@ class Decision:
         board = self.board
         queue = board.snapshot.queue
         turns = Turns(queue, board.policy, board.usage, board.now_ms)
+        self.due_ms = turns.due_ms()
         for position in turns:
             self._turn(position, turns)
             if self.reserved >= board.policy.reserve_first and board.policy.backfill is Order.SHORTEST:
@@ -136,8 +137,7 @@ class Decision:
         if code is None and board.horizon_ms:
             bounds = queue.bound[alike]
             alike = alike[(bounds >= queue.bound[position]) | (board.now_ms + bounds > board.horizon_ms)]
-        gangs = queue.gangs
-        self.blocked[-1].gangs.extend([gangs[at] for at in turns.drop(alike)])
+        self.blocked[-1].alike.extend(turns.drop(alike))
 
     def _wait(self, gang: PendingGang, demand: Demand, offers: Offers) -> bool:
         """Keep, ask or preempt for a blocked gang; whether anything was decided."""

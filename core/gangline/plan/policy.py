@@ -36,7 +36,7 @@ class Policy:
     strict: bool = False
     reserve_first: int = 1
     reserve_after_ms: int = 0
-    backfill: Order = Order.SHORTEST
+    backfill: Order = Order.SUBMITTED
     protect_after_ms: int | None = None
     age_after_ms: int | None = 24 * HOUR_MS
     fair: bool = True
@@ -51,12 +51,11 @@ class Policy:
 
 
 _SUBMIT_ORDER = Policy()
-_PLAIN = replace(_SUBMIT_ORDER, fair=False, age_after_ms=None, preempt=False, backfill=Order.SUBMITTED)
+_PLAIN = replace(_SUBMIT_ORDER, fair=False, age_after_ms=None, preempt=False)
 
 POLICIES: Mapping[str, Policy] = MappingProxyType({policy.name: policy for policy in (
     _SUBMIT_ORDER,
-    replace(_SUBMIT_ORDER, name="short-first", order=Order.SHORTEST, protect_after_ms=4 * HOUR_MS,
-            reserve_after_ms=4 * HOUR_MS),
+    replace(_SUBMIT_ORDER, name="short-first", order=Order.SHORTEST, protect_after_ms=24 * HOUR_MS),
     # What others do, for comparison.
     replace(_PLAIN, name="fifo", strict=True, reserve_first=0),
     replace(_PLAIN, name="best-effort-fifo", reserve_first=0),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -25,6 +25,8 @@ _MOST_HOLDERS = 16
 class Asked:
     """Blocked gangs that ask for the same, what the pass found for them, and the nodes it asked for.
 
+    `alike` are the positions of others that were not looked at because they ask for the same.
+
     Without a code, it is judged when everything is decided.
     """
 
@@ -32,6 +34,7 @@ class Asked:
     code: WaitCode | None
     found: Forecast | None
     asked: int
+    alike: list[int] = field(default_factory=list)
 
 
 def explain(board: Board, blocked: Sequence[Asked], preempted: Sequence[str],
@@ -50,7 +53,8 @@ def _merged(blocked: Sequence[Asked]) -> list[Asked]:
         if asked.found is not None or head.held:
             key = (number,)
         known = groups.get(key)
-        groups[key] = asked if known is None else Asked([*known.gangs, *asked.gangs], asked.code, None, 0)
+        groups[key] = asked if known is None else Asked(
+            [*known.gangs, *asked.gangs], asked.code, None, 0, [*known.alike, *asked.alike])
     return list(groups.values())
 
 
@@ -93,7 +97,9 @@ class _Reasons:
                 made = self._made(gang, WaitCode.ORDER, "nobody passes the gang before it that waits", gang.nodes)
             case _:
                 made = self._others(gang, demand, group.found)
-        return Waiting(gangs=tuple(each.gang for each in group.gangs), code=made.code, text=made.text,
+        queued = self.board.snapshot.queue.gangs
+        gangs = (*(each.gang for each in group.gangs), *(queued[at].gang for at in group.alike))
+        return Waiting(gangs=gangs, code=made.code, text=made.text,
                        short=made.short, blocked_by=made.blocked_by, earliest_ms=made.earliest_ms)
 
     def _made(self, gang: PendingGang, code: WaitCode, text: str, short: int, blocked_by: Sequence[str] = (),

@@ -10,6 +10,7 @@ import numpy as np
 from gangline.plan.fleet import Bools, Ints
 from gangline.plan.policy import Order, Policy
 from gangline.plan.queue import Queue
+from gangline.plan.snapshot import UNKNOWN_MS
 from gangline.plan.usage import Usage
 
 AGED_BY = 100  # one class of priority: low, normal, high
@@ -54,6 +55,15 @@ class Turns:
             self._by_kind = np.argsort(kinds, kind="stable")
             self._kinds = np.searchsorted(kinds[self._by_kind], np.arange(len(self._queue.kinds) + 1))
         return self._by_kind[self._kinds[kind]:self._kinds[kind + 1]]
+
+    def due_ms(self) -> int:
+        """When time alone changes the order next: a gang ages, or has to be protected; UNKNOWN_MS if never."""
+        due_ms = UNKNOWN_MS
+        for after_ms in (self._policy.age_after_ms, self._policy.protect_after_ms):
+            if after_ms is not None:
+                at_ms = self._queue.since + after_ms
+                due_ms = min(due_ms, int(at_ms[at_ms > self._now_ms].min(initial=UNKNOWN_MS)))
+        return due_ms
 
     def shortest_first(self) -> None:
         """From now on, take the gangs that are left in each run by how long they may run."""
