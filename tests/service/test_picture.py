@@ -220,6 +220,20 @@ def test_pools_and_tenants_are_what_the_file_and_a_person_say(world: World) -> N
     assert_same(picture.snapshot(world.now_ms), look(world))
 
 
+def test_another_fleet_file_is_followed_without_reading_every_gang_again(world: World) -> None:
+    world.submit()
+    picture = Picture(world.store, world.fleet)
+    picture.refresh()
+    world.fleet = Fleet.parse({"pools": [{**world.fleet.pools[0].wire(), "boot": "9s", "max": 9}]})
+    picture.follow(world.fleet)
+    assert picture.stale
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Sighting, "of_all", lambda *_: 1 / 0)
+        picture.refresh()
+    assert not picture.stale
+    assert_same(picture.snapshot(world.now_ms), look(world))
+
+
 def test_only_nodes_that_were_made_idle_and_can_be_given_back(world: World) -> None:
     made = fleet_service.provision(world.store, world.fleet.pools[0], 2, now_ms=world.now_ms)
     for node in made:

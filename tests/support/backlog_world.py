@@ -102,7 +102,7 @@ class Backlog:
         """One batch, as the server takes it in."""
         submissions = [Submission(slot=f"load/{next(self._ids)}", spec=GangSpec.parse(
             {"command": ["true"], "ranks_per_node": 1, "on_orphan": "keep", **spec})) for spec in specs]
-        judge = feasible.judge(lambda: self.loop.picture.snapshot(now_ms()), self.fleet)
+        judge = feasible.judge(lambda: self.loop.picture.inventory, self.fleet)
         with self.times.of("submit"):
             ensured = submit.ensure_many(
                 self.store, submissions, now_ms=now_ms(), new_id=lambda: f"g-{next(self._ids):012d}",

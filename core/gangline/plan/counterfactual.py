@@ -48,7 +48,9 @@ class Question:
     def answer(self, change: str, changed: PendingGang) -> WouldBe:
         """What becomes of the gang when it is `changed`."""
         queue = Queue.of([*self.before, replace(changed, promise=None)])
-        found = decide(replace(self.snapshot, queue=queue), self.policy, self.now_ms)
+        # Only a higher priority makes room that the gang could not have made as it is.
+        policy = self.policy if changed.priority > self.gang.priority else replace(self.policy, preempt=False)
+        found = decide(replace(self.snapshot, queue=queue), policy, self.now_ms)
         gang = changed.gang
         nodes = next((tuple(choice.node for choice in placement.nodes) for placement in found.placements
                       if placement.gang == gang), ())
@@ -56,10 +58,6 @@ class Question:
         shrinks = tuple(change.gang for change in found.resizes if gang in change.gangs)
         earliest_ms = next((kept.at_ms for kept in found.reservations if kept.gang == gang), None)
         return WouldBe(change=change, nodes=nodes, preempts=victims + shrinks, earliest_ms=earliest_ms)
-
-    def now(self) -> WouldBe:
-        """What becomes of it as it is."""
-        return self.answer("", self.gang)
 
 
 def what_if(question: Question) -> tuple[WouldBe, ...]:

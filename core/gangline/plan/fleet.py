@@ -246,6 +246,10 @@ class FleetState:
                 state.hold_named(held, UNKNOWN_MS)
         return state
 
+    def copy(self) -> FleetState:
+        """A state of its own over the same map."""
+        return FleetState(self.map, self.until.copy(), self.base.copy(), self.idle.copy())
+
     def hold(self, row: int, gpus: Sequence[int], until_ms: int) -> None:
         """Lease GPUs until then. Repeating it with another instant moves the end."""
         if gpus:

@@ -132,7 +132,7 @@ class ServerState:
 
     def judge(self) -> Callable[[GangSpec], Rejected | None]:
         """Tells why this fleet can never run a spec, if so."""
-        return feasible.judge(lambda: self.loop.picture.snapshot(self.now_ms()), self.fleet)
+        return feasible.judge(lambda: self.loop.picture.inventory, self.fleet)
 
     def refuse_when_stopping(self) -> None:
         if self.stopping:

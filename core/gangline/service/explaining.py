@@ -18,24 +18,23 @@ def explain(picture: Picture, policy: Policy, kept: tuple[Reservation, ...], gan
     """What a pass sees of a gang that waits, and the changes of its spec with which it would start.
 
     `kept` are the reservations of the last pass, `wait` is what it said. Of a gang that does not wait
-    there is nothing to say. The picture stands still meanwhile.
+    there is nothing to say. The loop goes on meanwhile.
     """
-    with picture.lock:
-        snapshot = picture.snapshot(now_ms)
-        pending = snapshot.queue.get(gang)
-        if pending is None:
-            return Explanation(gang=gang, at_ms=now_ms, wait=wait)
-        ahead = tuple(other for reservation in kept if reservation.gang != gang
-                      and (other := snapshot.queue.get(reservation.gang)) is not None)
-        found = what_if(Question(snapshot, policy, now_ms, pending, ahead))
-        names = _Names(snapshot)
-        return Explanation(
-            gang=gang, at_ms=now_ms, wait=wait,
-            tried=tuple(TriedGroup(where=group.where, free=group.free, could=group.could, need=group.need)
-                        for group in tried(snapshot, pending)),
-            holders=tuple(HolderView(holder=names.holder(other.gang), nodes=other.nodes, ends_ms=other.ends_ms,
-                                     reserved=other.reserved) for other in in_the_way(snapshot, pending, kept)),
-            what_if=tuple(_what_if(answer, names, now_ms) for answer in found))
+    snapshot = picture.still()
+    pending = snapshot.queue.get(gang)
+    if pending is None:
+        return Explanation(gang=gang, at_ms=now_ms, wait=wait)
+    ahead = tuple(other for reservation in kept if reservation.gang != gang
+                  and (other := snapshot.queue.get(reservation.gang)) is not None)
+    found = what_if(Question(snapshot, policy, now_ms, pending, ahead))
+    names = _Names(snapshot)
+    return Explanation(
+        gang=gang, at_ms=now_ms, wait=wait,
+        tried=tuple(TriedGroup(where=group.where, free=group.free, could=group.could, need=group.need)
+                    for group in tried(snapshot, pending)),
+        holders=tuple(HolderView(holder=names.holder(other.gang), nodes=other.nodes, ends_ms=other.ends_ms,
+                                 reserved=other.reserved) for other in in_the_way(snapshot, pending, kept)),
+        what_if=tuple(_what_if(answer, names, now_ms) for answer in found))
 
 
 class _Names:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import islice
 
 from gangline.model.gang import Holder, Wait
 from gangline.plan.outcome import Waiting
@@ -21,6 +20,7 @@ class _Group:
     """Gangs that wait for one reason. `told` is what was last said of it, as news number `number`."""
 
     gangs: tuple[str, ...]
+    members: set[str]
     said: Waiting  # as it was when it was told
     told: Wait
     number: int
@@ -99,18 +99,22 @@ class Reasons:
         if old is not None and old.heard != self._said:
             old = None
         if old is None or not _same_news(old.said, said, now_ms):
-            group = _Group(said.gangs, said, _wait(said, name), self._next(), self._said + 1)
+            group = _Group(said.gangs, set(said.gangs), said, _wait(said, name), self._next(), self._said + 1)
             self._of.update(dict.fromkeys(said.gangs, group))
             same_words = old is not None and (old.said.code, old.said.text) == (said.code, said.text)
             return _Heard(number=group.number, reworded=() if same_words else said.gangs)
+        old.heard = self._said + 1
         if old.gangs == said.gangs:
-            old.heard = self._said + 1
             return _Heard()
-        group = _Group(said.gangs, old.said, old.told, old.number, self._said + 1)
-        came = frozenset(said.gangs).difference(old.gangs)
-        self._of.update(dict.fromkeys(said.gangs, group))
-        return _Heard(joined=came, reworded=tuple(islice((gang for gang in said.gangs if gang in came), MOST_EVENTS))
-                      if came else ())
+        # Of a backlog few come and go between two passes; the others stay where they are.
+        members = set(said.gangs)
+        came, left = members - old.members, old.members - members
+        old.gangs, old.members = said.gangs, members
+        for gang in left:
+            if self._of.get(gang) is old:
+                del self._of[gang]
+        self._of.update(dict.fromkeys(came, old))
+        return _Heard(joined=frozenset(came), reworded=tuple(sorted(came)[:MOST_EVENTS]))
 
     def _next(self) -> int:
         self._number += 1
