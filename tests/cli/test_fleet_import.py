@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -74,6 +75,14 @@ def test_paths_and_new_nodes_go_in_and_comments_stay(gl: Gl, file: Path, tree: P
     assert "  - {name: n1, pool: a, path: [s, l1]}   # near the door\n" in file.read_text()
     assert not list(file.parent.glob("*.bak")) + list(file.parent.glob(".*part"))
     assert gl("fleet", "import", str(tree), "--pool", "b")[2] == f"{file} says all of it already\n"
+
+
+def test_a_dash_is_standard_input(gl: Gl, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"SwitchName=s Nodes=n1,n1\n")))
+    assert gl("fleet", "import", "-")[2].startswith("error: standard input line 1: switch s lists 1 of its nodes twice")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"SwitchName=s Nodes=n1\n")))
+    assert gl("fleet", "import", "-")[0] == 0
+    assert declared(file)["n1"] == ("a", "s", None)
 
 
 def test_a_dry_run_writes_nothing(gl: Gl, file: Path, tree: Path) -> None:

@@ -83,6 +83,19 @@ def test_what_is_listed_twice_is_taken_once_and_told() -> None:
         "t.conf line 5: switch z has nothing below it; left out"]
 
 
+def test_what_scontrol_shows_reads_as_the_file_it_came_from() -> None:
+    shown = read_topology("SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n[1-2]\n"
+                          "SwitchName=leaf2 Level=0 LinkSpeed=1 Nodes=n[3-4]\n"
+                          "SwitchName=spine Level=1 LinkSpeed=1 Nodes=n[1-4] Switches=leaf[1-2]\n", "t")
+    assert paths(shown) == {"n1": "spine/leaf1", "n2": "spine/leaf1", "n3": "spine/leaf2", "n4": "spine/leaf2"}
+    assert shown.findings == ()
+    blocks = read_topology("BlockName=b0 BlockIndex=0 Nodes=n[1-2] BlockSize=2\n"
+                           "BlockName=b1 BlockIndex=1 Nodes=n[3-4] BlockSize=2\n"
+                           "AggregatedBlock=b[0-1] BlockIndex=2 Nodes=n[1-4] BlockSize=4\n", "t")
+    file = read_topology("BlockName=b0 Nodes=n[1-2]\nBlockName=b1 Nodes=n[3-4]\nBlockSizes=2,4\n", "t")
+    assert blocks.places == file.places
+
+
 @pytest.mark.parametrize(("text", "words"), [
     ("", "t: the file is empty"),
     ("  \n\n", "t: the file is empty"),

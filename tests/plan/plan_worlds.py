@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from gangline.model.gpu import GpuAsk, parse_gpu
 from gangline.plan.outcome import Plan
-from gangline.plan.policy import POLICIES as NAMED
 from gangline.plan.policy import HOUR_MS, Order, Policy
+from gangline.plan.policy import POLICIES as NAMED
 from gangline.plan.snapshot import (
     Held,
     NodeState,
@@ -52,7 +52,7 @@ def gang(name: str, size: int = 1, gpu: str | tuple[str, ...] = "H100:8", **othe
     asks = (gpu,) if isinstance(gpu, str) else gpu
     roles = other.pop("roles", None) or (RoleNeed(name="", size=size, asks=tuple(map(parse_gpu, asks))),)
     fields: dict[str, object] = {"name": name, "slot": f"run/{name}", "tenant": "t", "priority": 0,
-                                 "submitted_ms": NOW_MS, "since_ms": NOW_MS, **other}
+                                 "submitted_ms": 0, "since_ms": NOW_MS, **other}
     return PendingGang(gang=name, roles=roles, **fields)
 
 
@@ -299,8 +299,9 @@ class _World:
         holds = self.holds()
         elastic = bool(holds) and self.one(True, False, False)
         made = RunningGang(
-            gang=f"r{index}", name=f"r{index}", slot="", tenant=self.one(*TENANTS), priority=self.one(-50, -50, 0, 0, 50),
-            holds=holds, since_ms=NOW_MS - self.one(*AGO_MS), ends_by_ms=limit_ms and NOW_MS + limit_ms,
+            gang=f"r{index}", name=f"r{index}", slot="", tenant=self.one(*TENANTS),
+            priority=self.one(-50, -50, 0, 0, 50), holds=holds, since_ms=NOW_MS - self.one(*AGO_MS),
+            ends_by_ms=limit_ms and NOW_MS + limit_ms,
             ending=self.one(True, *[False] * 5), preemptible=self.one(True, True, True, False),
             saved_ms=self.one(None, NOW_MS - 60_000), preempted_ms=self.one(0, 0, NOW_MS - self.one(*AGO_MS)),
             resized_ms=self.one(0, 0, NOW_MS - self.one(*AGO_MS)), grace_ms=self.one(20_000, 60_000))
@@ -328,6 +329,6 @@ POLICIES = st.one_of(st.sampled_from(list(NAMED.values())), st.builds(
     reserve_first=st.sampled_from([0, 1, 4]), reserve_after_ms=st.sampled_from([0, 0, HOUR_MS]),
     backfill=st.sampled_from(Order), protect_after_ms=st.sampled_from([None, 0, HOUR_MS]),
     age_after_ms=st.sampled_from([None, HOUR_MS, 24 * HOUR_MS]), fair=st.booleans(), capacity=st.booleans(),
-    preempt=st.booleans(), min_runtime_ms=st.sampled_from([0, 5 * 60_000]),
+    preempt=st.booleans(), preempt_first=st.sampled_from([1, 8]), min_runtime_ms=st.sampled_from([0, 5 * 60_000]),
     cool_down_ms=st.sampled_from([0, 10 * 60_000]), resize_every_ms=st.sampled_from([0, 10 * 60_000]),
     sticky_ms=st.sampled_from([0, 5 * 60_000]), sticky_share=st.sampled_from([0.0, 0.1])))

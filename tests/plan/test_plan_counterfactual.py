@@ -42,9 +42,9 @@ def test_a_higher_priority_may_preempt() -> None:
 
 
 def test_gangs_for_which_nodes_are_kept_stay_before_it() -> None:
-    snapshot = world(*leaf("a", 2), pool(), running("r", ("a0", 8), since_ms=NOW_MS))
+    snapshot = world(*leaf("a", 2), pool(), running("r", ("a0", 8), since_ms=NOW_MS, ends_by_ms=NOW_MS + MINUTE_MS))
     assert helps(snapshot, gang("g", 2)) == [("with size 1", ("a1",))]
-    assert helps(snapshot, gang("g", 2), gang("first", 2, submitted_ms=NOW_MS - 1)) == []
+    assert helps(snapshot, gang("g", 2), gang("first", 2, since_ms=0, submitted_ms=0)) == []
 
 
 def test_blocks_of_a_domain_shrink_by_whole_blocks() -> None:

@@ -75,6 +75,42 @@ def test_declared_states_decide_what_takes_work() -> None:
     assert made["capacity"] == []
 
 
+KEPT = Fleet.parse({
+    "pools": [{"name": "p", "gpu": "H100:8", "min": 4, "idle": "10m", "warm": 1, "spares": 1, "delay": "1m"}],
+    "tenants": [{"name": "a", "quota": {"H100": 16}}, {"name": "b", "weight": 2}],
+    "nodes": [{"name": f"n{i}", "pool": "p", "path": ["l1"], "domain": f"d{i // 2}"} for i in range(4)],
+    "scheduling": {"min_runtime": "1m", "fair": False}})
+SMALL = {"gpu": "H100:8", "command": ["x"]}
+
+
+def test_tenants_domains_spares_and_elastic_sizes_are_read() -> None:
+    made = plan_files(KEPT, [{**SMALL, "name": "g", "size": 3, "tenant": "a"},
+                             {**SMALL, "name": "h", "size": 2, "domain_size": 2},
+                             {**SMALL, "name": "e", "size": "1..4"}], timer=ticks())
+    assert [w["reason"]["code"] for w in made["waiting"]] == ["quota"]
+    assert {p["gang"]: [n["node"] for n in p["nodes"]] for p in made["placements"]} == {
+        "h": ["n0", "n1"], "e": ["n2"]}  # n3 is the spare
+
+
+def test_preemptions_name_for_whom_and_every_gang_that_waits_has_an_entry() -> None:
+    running = {**SMALL, "name": "low", "size": 3, "priority": "low",
+               "running": {"nodes": ["n0", "n1", "n2"], "since_s": 0}}
+    asked = [{**SMALL, "name": name, "size": 4, "priority": "high", "submitted_s": 120} for name in ("x", "y")]
+    fleet = KEPT.model_copy(update={"pools": (KEPT.pools[0].model_copy(update={"spares": 0}),)})
+    made = plan_files(fleet, [running, *asked], timer=ticks())
+    assert made["preemptions"] == [{"gang": "low", "for": ["x"], "reclaim": False}]
+    assert [w["gang"] for w in made["waiting"]] == ["x", "y"]
+    assert "makes room" in render_plan(made)
+
+
+def test_an_elastic_gang_that_runs_grows_when_nothing_waits() -> None:
+    fleet = KEPT.model_copy(update={"pools": (KEPT.pools[0].model_copy(update={"spares": 0}),)})
+    running = {**SMALL, "name": "e", "size": "1..3", "running": {"nodes": ["n0", "n1"], "since_s": 0}}
+    made = plan_files(fleet, [running], now_ms=3_600_000, timer=ticks())
+    assert made["resizes"] == [{"gang": "e", "size": 3, "gives_up": [], "for": []}]
+    assert "goes on with 3 nodes" in render_plan(made)
+
+
 def test_names_given_twice_are_told_apart() -> None:
     made = plan_files(FLEET, [{**B, "size": 1}, {**B, "size": 1}], timer=ticks())
     assert [p["gang"] for p in made["placements"]] == ["B"]
@@ -91,7 +127,8 @@ def test_names_given_twice_are_told_apart() -> None:
      "GPUs free; another gang of the file runs there"),
     ({**A, "running": {}}, "gangs[1].running.nodes: is required (add it)"),
     ({**A, "sizes": 3}, "gangs[1].sizes: unknown field (remove it or check its spelling)"),
-    ({**A, "size": "2..4"}, "gangs[1].size: elastic sizes are not available yet; write one number"),
+    ({**A, "size": "2..3", "running": {"nodes": ["b300-z1-1"]}},
+     "gangs[1].running.nodes: names 1 nodes; the gang has 2..3"),
     ({**A, "submitted_s": -1}, "gangs[1].submitted_s: input should be greater than or equal to 0"),
     ("A", "gangs[1]: expected a gang: a mapping with name, size, gpu and command"),
 ])

@@ -78,28 +78,33 @@ def test_a_hurt_gang_is_healed_before_others_may_take_what_it_needs() -> None:
     assert [p.gang for p in play.plan.placements] == ["hurt"]
 
 
-def test_a_hurt_gang_that_nothing_completes_gives_back_what_it_holds_and_heals_later() -> None:
+def test_a_hurt_gang_that_nothing_completes_frees_its_nodes_and_is_first_when_it_can_be_healed() -> None:
     hurt = gang("hurt", 2, held=running("x", ("n0", 8)).holds, submitted_ms=NOW_MS - MINUTE_MS)
     play = Play(world(node("n0", used=8), node("n1", usable=False), hurt))
     play.step()
     assert [r.nodes for r in play.plan.releases] == [("n0",)]
-    play.submit(gang("thief"))
+    play.submit(gang("thief", limit_ms=3 * MINUTE_MS))
     play.wait(MINUTE_MS)
-    assert play.started == {}  # what it gave back is kept for it
+    assert play.holders("thief") == ("n0",)
     play.nodes(["n1"], usable=True)
-    play.wait(MINUTE_MS)
-    assert set(play.holders("hurt")) == {"n0", "n1"}
+    for number in range(10):
+        play.submit(gang(f"more{number}", limit_ms=3 * MINUTE_MS))
+        play.wait(MINUTE_MS)
+    assert play.started["hurt"] == NOW_MS + 4 * MINUTE_MS
+    assert not any(name.startswith("more") for name in play.started)
 
 
 def test_a_full_rack_in_a_fleet_that_is_not_full_is_said_and_passed_by() -> None:
     rack = [node(f"a{i}", path=("s1", "a"), used=8) for i in range(2)]
     fleet = world(*rack, *leaf("b", 4, "s1", "b"), running("r", ("a0", 8), ("a1", 8)))
     play = Play(fleet)
-    play.submit(gang("near", 2, within="leaf"), gang("large", 6, within="spine"))
+    play.submit(gang("near", 2, within="leaf"))
+    play.now_ms += 1
+    play.submit(gang("large", 6, within="spine"))
     play.step()
     assert set(play.holders("near")) == {"b0", "b1"}
     waiting = play.plan.waits()["large"]
-    assert (waiting.code, waiting.blocked_by[0]) == (WaitCode.BUSY, "r")
+    assert (waiting.code, waiting.blocked_by) == (WaitCode.BUSY, ("near", "r"))
     assert "2 of 6 are free in spine s1" in waiting.text
 
 

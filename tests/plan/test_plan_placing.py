@@ -8,12 +8,13 @@ from plan_worlds import NOW_MS, gang, leaf, node, pool, role, running, world
 from gangline.plan.check import check
 from gangline.plan.outcome import Plan
 from gangline.plan.planner import plan
-from gangline.plan.snapshot import Held, Policy, Snapshot
+from gangline.plan.policy import Policy
+from gangline.plan.snapshot import Held, Snapshot
 
 
 def planned(snapshot: Snapshot, policy: Policy | None = None) -> Plan:
     made = plan(snapshot, policy or Policy(), NOW_MS)
-    assert check(snapshot, made) == ()
+    assert check(snapshot, made, policy or Policy()) == ()
     return made
 
 
@@ -34,8 +35,8 @@ def test_a_fits_in_one_zone_and_b_gets_its_free_node_kept_and_one_more_asked() -
     assert nodes_of(made, "A") == ["b0", "b1", "b2", "b3"]
     assert [(c.pool, c.nodes, c.gangs) for c in made.capacity] == [("h100", 1, ("B",))]
     assert [(r.gang, r.nodes, r.at_ms) for r in made.reservations] == [("B", ("h0",), NOW_MS + 60_000)]
-    assert [(w.gang, w.code, w.short, w.earliest_ms) for w in made.waiting] == [
-        ("B", "capacity", 1, NOW_MS + 60_000)]
+    assert [(w.gangs, w.code, w.short, w.earliest_ms) for w in made.waiting] == [
+        (("B",), "capacity", 1, NOW_MS + 60_000)]
 
 
 def test_priority_goes_first_then_submission_then_id() -> None:

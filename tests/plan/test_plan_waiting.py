@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from plan_worlds import NOW_MS, commit, gang, node, pool, role, running, world
 
 from gangline.plan.check import check
+from gangline.plan.never import never_fits
 from gangline.plan.outcome import Plan, Waiting
-from gangline.plan.planner import never_fits, plan
-from gangline.plan.snapshot import PendingGang, Policy, Snapshot
+from gangline.plan.planner import plan
+from gangline.plan.policy import Policy
+from gangline.plan.snapshot import PendingGang, Snapshot
 
 MINUTE_MS = 60_000
 
 
 def planned(snapshot: Snapshot, policy: Policy | None = None) -> Plan:
     made = plan(snapshot, policy or Policy(), NOW_MS)
-    assert check(snapshot, made) == ()
+    assert check(snapshot, made, policy or Policy()) == ()
     return made
 
 
 def waits(made: Plan, name: str) -> Waiting:
-    return next(w for w in made.waiting if w.gang == name)
+    return made.waits()[name]
 
 
 def starts(made: Plan) -> set[str]:
@@ -114,11 +118,37 @@ class TestCapacity:
         made = planned(world(pool("a", most=2), pool("b", most=2), gang("g", 3)))
         assert [(c.pool, c.nodes) for c in made.capacity] == [("a", 2), ("b", 1)]
 
-    def test_a_pool_that_cannot_complete_the_gang_is_not_asked(self) -> None:
-        made = planned(world(pool(most=4), node("n1", used=8), node("n2", used=8),
-                             running("r", ("n1", 8), ("n2", 8), ends_by_ms=NOW_MS + MINUTE_MS), gang("g", 4)))
-        assert made.capacity == ()
-        assert waits(made, "g").earliest_ms == NOW_MS + 2 * MINUTE_MS  # they end, then the rest boots
+    def test_a_pool_is_asked_only_once_nothing_else_is_waited_for(self) -> None:
+        def planned_with(ends_by_ms: int) -> Plan:
+            return planned(world(pool(most=4), node("n1", used=8), node("n2", used=8), gang("g", 4),
+                                 running("r", ("n1", 8), ("n2", 8), ends_by_ms=ends_by_ms)))
+        late = planned_with(NOW_MS + 10 * MINUTE_MS)
+        assert late.capacity == ()
+        assert waits(late, "g").earliest_ms == NOW_MS + 10 * MINUTE_MS
+        early = planned_with(NOW_MS + MINUTE_MS)  # gone by the time new nodes have booted
+        assert [(c.pool, c.nodes) for c in early.capacity] == [("p", 2)]
+        assert waits(early, "g").earliest_ms == NOW_MS + MINUTE_MS
+
+    def test_demand_must_go_unmet_for_the_pools_delay(self) -> None:
+        def asked(since_ms: int) -> tuple[object, ...]:
+            return planned(world(pool(most=4, delay_ms=MINUTE_MS), gang("g", 2, since_ms=since_ms))).capacity
+        assert asked(NOW_MS - MINUTE_MS + 1) == ()
+        assert len(asked(NOW_MS - MINUTE_MS)) == 1
+
+    def test_warm_nodes_are_asked_for_beside_what_gangs_need(self) -> None:
+        made = planned(world(pool(most=9, warm=2), node("n1"), node("n2", usable=False, usable_ms=NOW_MS + 5),
+                             gang("g", 1)))
+        assert [(c.pool, c.nodes, c.gangs) for c in made.capacity] == [("p", 1, ())]
+        made = planned(world(pool(most=9, warm=2), gang("g", 1)))
+        assert [(c.pool, c.nodes, c.gangs) for c in made.capacity] == [("p", 3, ("g",))]
+
+    def test_nodes_that_idle_are_given_back_longest_first_down_to_what_is_kept(self) -> None:
+        nodes = [node(f"n{i}", idle_ms=NOW_MS - (i + 1) * MINUTE_MS) for i in range(5)]
+        keeping = pool(idle_ms=2 * MINUTE_MS, most=5, warm=1, least=2, spares=1)
+        made = planned(world(keeping, *nodes))
+        assert [(r.pool, r.nodes) for r in made.retirements] == [("p", ("n3", "n2", "n1"))]
+        assert planned(world(replace(keeping, least=4), *nodes)).retirements[0].nodes == ("n3",)
+        assert planned(world(replace(keeping, idle_ms=None), *nodes)).retirements == ()
 
     def test_a_gang_let_in_while_nodes_boot_does_not_make_it_ask_again(self) -> None:
         snapshot = world(pool(most=9), node("n1"), gang("big", 2), gang("short", limit_ms=30_000))

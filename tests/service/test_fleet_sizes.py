@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from service_world import FLEET, World
+from service_world import FLEET, World, spec
 
 from gangline.model.errors import Conflict, NotFound, Rejected
 from gangline.model.fleet import Fleet
 from gangline.model.inventory import Scaled
 from gangline.model.orders import Empty
 from gangline.model.states import NodeLifecycle
-from gangline.service import fleet, loop, nodes, views
+from gangline.service import feasible, fleet, loop, nodes, views
 
 
 def names(world: World) -> list[str]:
@@ -80,6 +80,8 @@ def test_what_was_scaled_away_stays_away_through_a_sync_and_returns_with_its_pla
     four.hello("p-4")
     sync(four, wide())
     assert [node.lifecycle for node in views.nodes(four.store)][3] is NodeLifecycle.READY
+    with four.store.transaction() as tx:
+        assert {node.origin for node in tx.nodes.all()} == {"file"}
 
 
 def test_busy_nodes_leave_with_their_gang_and_few_gangs_lose_any(four: World) -> None:
@@ -106,6 +108,20 @@ def test_growing_again_takes_the_leaving_back_first(four: World) -> None:
     assert drains(four) == {"p-4": "scale"}
     assert scale(four, None, fleet_=wide()).back == ("p-4",)
     assert drains(four) == {}
+
+
+def test_without_a_wish_the_file_s_nodes_are_there_again(four: World) -> None:
+    open_ended = wide(max=None)
+    scale(four, 2, fleet_=open_ended)
+    sync(four, open_ended)
+    assert names(four) == ["p-1", "p-2"]
+    assert scale(four, None, fleet_=open_ended).added == ("p-3", "p-4")
+    assert scale(four, None, fleet_=open_ended).added == ()
+    scale(four, 2, fleet_=open_ended)
+    with four.store.transaction() as tx:
+        tx.pools.want("p", None, four.now_ms)
+    sync(four, open_ended)
+    assert len(names(four)) == 4
 
 
 def test_while_leaving_nodes_are_there_the_most_holds(four: World) -> None:
@@ -164,7 +180,17 @@ def test_a_sized_pool_grows_by_no_demand(four: World) -> None:
     pool = loop.snapshot(four.store, wide(), now_ms=four.now_ms).pools[0]
     assert (pool.nodes, pool.least, pool.most) == (2, 2, 2)
     scale(four, None, fleet_=wide())
-    assert len(fleet.provision(four.store, wide().pools[0], 9, now_ms=four.now_ms)) == 4
+    assert fleet.provision(four.store, wide().pools[0], 9, now_ms=four.now_ms) == ("p-5", "p-6")
+
+
+def test_a_gang_for_the_whole_pool_may_wait_for_its_size(four: World) -> None:
+    open_ended = wide(max=None)
+    for fleet_, size in ((wide(), 6), (open_ended, 4)):
+        scale(four, 2, fleet_=fleet_)
+        shown = loop.snapshot(four.store, fleet_, now_ms=four.now_ms)
+        judge = feasible.judge(lambda shown=shown: shown, fleet_)
+        assert judge(spec(size=size)) is None
+        assert judge(spec(size=7)) is not None
 
 
 def test_a_wish_is_bent_by_a_new_file_and_ends_with_its_pool(four: World) -> None:
@@ -184,6 +210,6 @@ def test_owners_of_the_fleet_s_own_drains_are_nobody_s_name(four: World) -> None
     gang = four.submit(size=4)
     four.run(gang)
     scale(four, 3, fleet_=wide())
-    with pytest.raises(Conflict, match="was drained by scale.*gangline fleet scale p N"):
+    with pytest.raises(Conflict, match=r"was drained by scale.*gangline fleet scale p N"):
         nodes.undrain(four.store, "p-4", "alice", now_ms=four.now_ms)
     end(four, gang)

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from service_world import FLEET, World, check_invariants, fresh_store
 
 from gangline.model.errors import GanglineError
 from gangline.model.fleet import Fleet
 from gangline.model.orders import Empty
 from gangline.model.states import NodeLifecycle
-from gangline.service import fleet, nodes, views
+from gangline.service import fleet, nodes, submit, views
 from gangline.service.backoff import FIRST_MS, LONGEST_MS, Backoff
+from gangline.service.picture import Picture
 
 
 def names(world: World) -> list[str]:
@@ -152,6 +161,19 @@ def test_a_pool_with_a_size_is_asked_again_after_its_back_off(world: World) -> N
     assert names(world)[4] == "p-5"
 
 
+def test_a_declared_node_that_did_not_come_is_asked_for_again(world: World) -> None:
+    memory = fleet.Tending()
+    sync(world)
+    fleet.scale(world.store, world.fleet, "p", 3, now_ms=world.now_ms)
+    fleet.scale(world.store, world.fleet, "p", 4, now_ms=world.now_ms)
+    world.later(120)
+    fleet.tend(world.store, world.fleet, memory, now_ms=world.now_ms)
+    assert names(world) == ["p-1", "p-2", "p-3"]
+    world.later(30)
+    fleet.tend(world.store, world.fleet, memory, now_ms=world.now_ms)
+    assert names(world) == ["p-1", "p-2", "p-3", "p-4"]
+
+
 def test_failures_at_one_time_are_one_failure() -> None:
     backoff = Backoff()
     assert backoff.failed("p", 0) == backoff.failed("p", 10) == FIRST_MS
@@ -174,8 +196,6 @@ class FleetOperations(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        from pathlib import Path
-
         self.world = World(fresh_store(), Path("/nonexistent"))
         self.memory = fleet.Tending()
         self.drained: dict[str, str] = {}
@@ -220,8 +240,6 @@ class FleetOperations(RuleBasedStateMachine):
         self.running.append(gang)
 
     def world_cancel(self, gang: str) -> None:
-        from gangline.service import submit
-
         submit.cancel(self.world.store, gang, None, "enough", now_ms=self.world.now_ms)
 
     @precondition(lambda self: self.running)
@@ -243,6 +261,14 @@ class FleetOperations(RuleBasedStateMachine):
                 self.world.hello(node.node)
 
     @invariant()
+    def the_picture_knows_whether_anything_is_due(self) -> None:
+        picture = Picture(self.world.store, self.world.fleet)
+        picture.refresh()
+        picture.close()
+        with self.world.store.transaction() as tx:
+            assert picture.settled == (not tx.nodes.unsettled("scale") and not tx.pools.wanted())
+
+    @invariant()
     def persons_drains_stand(self) -> None:
         with self.world.store.transaction() as tx:
             known = {node.name: node for node in tx.nodes.all()}
@@ -262,7 +288,7 @@ class FleetOperations(RuleBasedStateMachine):
             self.tend(700)
             self.boot()
         check_invariants(self.world.store)
-        present = [node for node in views.nodes(self.world.store)]
+        present = views.nodes(self.world.store)
         if self.wanted is not None:
             fixed = sum(node.node in self.drained for node in present)
             assert len(present) == max(self.wanted, fixed)

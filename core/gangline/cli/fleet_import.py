@@ -30,7 +30,7 @@ MAX_BYTES = 512 << 20  # kubectl writes some 20 kB a node
 
 
 @click.command("import")
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, allow_dash=True), metavar="FILE...")
 @click.option("--format", "format_", type=click.Choice(FORMATS), default="auto", show_default=True,
               help="What the files are.")
 @click.option("--pool", metavar="NAME", help="The pool of nodes the fleet does not name yet.")
@@ -46,21 +46,21 @@ def import_command(files: tuple[Path, ...], format_: str, target: Path | None, h
     """Take over where nodes hang, and nodes the fleet does not name yet, from other systems' files.
 
     Reads Slurm's topology.conf and topology.yaml, what Topograph writes, and Kubernetes nodes with
-    topology labels. Several files are joined: switches from one, NVLink blocks from another. Nodes of
-    the fleet that no file tells of stay as they are. A running server takes the new file over; it is
-    asked first whether it can, and when it cannot nothing is written.
+    topology labels; - stands for standard input. Several files are joined: switches from one, NVLink
+    blocks from another. Nodes of the fleet that no file tells of stay as they are. A running server
+    takes the new file over; it is asked first whether it can, and when it cannot nothing is written.
 
     \b
     Examples:
       gangline fleet import /etc/slurm/topology.conf --dry-run
-      kubectl get nodes -o json > nodes.json && gangline fleet import nodes.json
+      kubectl get nodes -o json | gangline fleet import -
     """
     folder = home_dir(home, os.environ)
     with _Server.of(folder) as server:
         path = Path(os.path.realpath(target or server.file or folder / "fleet.yaml"))
         text, fleet = _read_fleet(path)
-        topology = combine(read_topology(_read(file), str(file), format_) for file in files)
-        merged = merge(fleet, topology, PoolChoice(**choice), ", ".join(map(str, files)))
+        topology = combine(read_topology(_read(file), _name(file), format_) for file in files)
+        merged = merge(fleet, topology, PoolChoice(**choice), ", ".join(map(_name, files)))
         result = edited(text, merged) if merged.changes else Edited(text)
         if merged.changes:
             server.check(path, result.text)
@@ -132,10 +132,14 @@ class _Server:
         return "the running server follows it"
 
 
+def _name(file: Path) -> str:
+    return "standard input" if str(file) == "-" else str(file)
+
+
 def _read(file: Path) -> str:
     try:
-        with open(file, "rb") as source:
-            data = source.read(MAX_BYTES + 1)
+        with click.open_file(str(file), "rb") as source:
+            data: bytes = source.read(MAX_BYTES + 1)
     except OSError as exc:
         raise Rejected(f"cannot read {file}: {exc.strerror}", field="FILE", fix="check the path") from None
     if len(data) > MAX_BYTES:

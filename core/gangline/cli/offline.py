@@ -66,10 +66,11 @@ def plan_files(fleet: Fleet, gangs: Sequence[Mapping[str, Any]], now_ms: int | N
         instants = [e.submitted_s for _, e in entries] + [e.running.since_s for _, e in entries if e.running]
         now_ms = _ms(max(instants, default=0.0))
     snapshot = _snapshot(fleet, entries, now_ms)
+    policy = policy or policy_of(fleet.scheduling)
     started_s = timer()
-    made = plan(snapshot, policy or policy_of(fleet.scheduling), now_ms)
+    made = plan(snapshot, policy, now_ms)
     pass_ms = (timer() - started_s) * 1000
-    broken = check(snapshot, made)
+    broken = check(snapshot, made, policy)
     if broken:
         raise Bug(f"the plan breaks its own rules: {broken[0]}")
     return {**plan_json(made), "pass_ms": round(pass_ms, 3)}
@@ -188,19 +189,23 @@ def _pools_of(fleet: Fleet) -> tuple[PoolState, ...]:
 
 def _running(gang: str, spec: GangSpec, running: Running, holds: tuple[Held, ...]) -> RunningGang:
     ends_by_s = None if spec.timeout is None else running.since_s + spec.timeout
+    elastic = spec.most > spec.nodes
     return RunningGang(
         gang=gang, name=spec.name, slot="", tenant=spec.tenant, priority=spec.priority, holds=holds,
         since_ms=_ms(running.since_s), ends_by_ms=None if ends_by_s is None else _ms(ends_by_s),
         preemptible=spec.retries.preempted != 0, grace_ms=_ms(spec.grace),
-        least=spec.nodes if spec.most > spec.nodes else 0, most=spec.most if spec.most > spec.nodes else 0)
+        least=spec.nodes if elastic else 0, most=spec.most if elastic else 0,
+        again=PendingGang.of(spec, gang) if elastic else None)
 
 
 def _holds(spec: GangSpec, running: Running, nodes: Mapping[str, NodeState], free: dict[str, list[int]],
            field: str) -> tuple[Held, ...]:
     """What a running gang takes of its nodes, taken out of `free`."""
-    if len(running.nodes) != spec.nodes:
-        raise Rejected(f"names {len(running.nodes)} nodes; the gang has {spec.nodes}", field=field)
-    needs = [role for role in RoleNeed.all_of(spec) for _ in range(role.size)]
+    more = len(running.nodes) - spec.nodes
+    if not 0 <= more <= spec.most - spec.nodes:
+        raise Rejected(f"names {len(running.nodes)} nodes; the gang has {spec.size if not spec.roles else spec.nodes}",
+                       field=field)
+    needs = [role for role in RoleNeed.all_of(spec) for _ in range(role.size + more)]
     holds = []
     for name, role in zip(running.nodes, needs, strict=True):
         node = nodes.get(name)
@@ -209,7 +214,7 @@ def _holds(spec: GangSpec, running: Running, nodes: Mapping[str, NodeState], fre
         ask = next((a for a in role.asks if a.type == node.gpu.type and a.count <= node.gpu.count), None)
         if ask is None:
             raise Rejected(f"node {name} is {node.gpu}, which the gang does not ask for", field=field)
-        count = ask.count if spec.nodes == 1 else node.gpu.count
+        count = ask.count if spec.most == 1 else node.gpu.count
         if count > len(free[name]):
             raise Rejected(f"node {name} has {len(free[name])} of the {count} GPUs free; another gang of the "
                            "file runs there", field=field)

@@ -39,7 +39,7 @@ def node_list(nodes: Sequence[NodeView]) -> Lines:
     rows = []
     for n in nodes:
         kind = f"{n.gpu_type}:{n.gpu_count}" + (" emulated" if n.emulated else "")
-        place = "/".join(filter(None, (n.zone, n.fabric, *n.path)))
+        place = "/".join(filter(None, (n.zone, n.fabric, *n.path))) + (f" [{n.domain}]" if n.domain else "")
         nano = n.price_nano_per_gpu_hour
         price = f"{format_money(nano, 2)} {n.currency}" if nano else ""
         why = f"{n.drain.reason} ({n.drain.owner})".strip() if n.drain else ""

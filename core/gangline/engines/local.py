@@ -89,7 +89,9 @@ class LocalEngine:
         return tuple(lost)
 
     def shutdown(self, nodes: Iterable[NodeView]) -> None:
-        doomed = [(node.node, self._recorded(node.node)) for node in nodes]
+        # A node that has just left may not have heard of it yet: its supervisor goes too.
+        names = {node.node for node in nodes} | {record.parent.name for record in self.home.glob(f"nodes/*/{_RECORD}")}
+        doomed = [(name, self._recorded(name)) for name in sorted(names)]
         for _, known in doomed:
             if known is not None and known.alive:
                 with contextlib.suppress(ProcessLookupError):

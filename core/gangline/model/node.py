@@ -43,6 +43,7 @@ class NodeView(Wire):
     zone: str
     fabric: str | None = None
     path: tuple[str, ...] = ()
+    domain: str | None = None  # of NVLink
     address: str = ""
     emulated: bool = False
     lifecycle: NodeLifecycle

@@ -58,6 +58,7 @@ class Board:
         self.claim = np.full(self.map.size, -1, np.int64)
         self.claim_until = np.zeros(self.map.size, np.int64)
         self.claims: list[Claim] = []
+        self.claimers: set[str] = set()
         self.horizon_ms = 0  # the latest known instant of any claim
         self.given_back: dict[int, int] = {}  # row -> GPUs that are free from the next pass on
         self.log: list[int] = []
@@ -113,10 +114,11 @@ class Board:
         if not self.claims:
             return ()
         ends_ms = self.now_ms + gang.bound_ms
-        if ends_ms > self.horizon_ms and not gang.held:
+        if ends_ms > self.horizon_ms and not gang.held and gang.gang not in self.claimers:
             return ()
         return tuple(index for index, claim in enumerate(self.claims)
-                     if (claim.at_ms < UNKNOWN_MS and ends_ms <= claim.at_ms) or (gang.held and claim.gang == SPARE))
+                     if (claim.at_ms < UNKNOWN_MS and ends_ms <= claim.at_ms) or claim.gang == gang.gang
+                     or (gang.held and claim.gang == SPARE))
 
     def allowed(self, variant: Variant) -> Bools:
         """The rows that are unclaimed or claimed by one of the variant's claims."""
@@ -292,6 +294,7 @@ class Board:
         self.claim_until[rows] = np.maximum(self.claim_until[rows], until_ms)
         self.open[rows] = False
         self.claims.append(Claim(gang, at_ms))
+        self.claimers.add(gang)
         if at_ms < UNKNOWN_MS:
             self.horizon_ms = max(self.horizon_ms, at_ms)
         self.log += [~row for row in new.tolist()]

@@ -4,75 +4,49 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 
+from gangline.plan.check_effects import check_effects
+from gangline.plan.check_view import View
 from gangline.plan.outcome import NodeChoice, Placement, Plan
-from gangline.plan.snapshot import NodeState, PendingGang, PoolState, RunningGang, Snapshot
+from gangline.plan.policy import Policy
+from gangline.plan.snapshot import PendingGang, Snapshot
 
 
-def check(snapshot: Snapshot, plan: Plan) -> tuple[str, ...]:
-    """Every promise the plan breaks, one line each; empty means that it may be committed."""
-    view = _View(snapshot)
-    found = [*_bookkeeping(view, plan), *_double_use(view, plan), *_releases(view, plan),
-             *_reserved(view, plan), *_capacity(view, plan), *_room(view, plan)]
+def check(snapshot: Snapshot, plan: Plan, policy: Policy | None = None) -> tuple[str, ...]:
+    """Every promise the plan breaks, one line each; empty means that it may be committed.
+
+    What only the policy says (how long a gang is safe from preemption, say) is checked where it is given.
+    """
+    view = View(snapshot, plan)
+    found = [*_bookkeeping(view, plan), *_double_use(plan), *_releases(view, plan), *_reserved(view, plan)]
     for placement in plan.placements:
-        gang = view.gang(placement.gang)
+        gang = view.gangs.get(placement.gang)
         if gang is not None:
             found += [f"{placement.gang}: {text}" for text in _placement(view, gang, placement)]
-    return tuple(found)
+    return (*found, *check_effects(view, plan, policy))
 
 
-class _View:
-    """The snapshot by name; of a big fleet only what a plan names is looked at."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.version = snapshot.version
-        self.queue = snapshot.queue
-        self.running: dict[str, RunningGang] = {gang.gang: gang for gang in snapshot.running}
-        self.pools: dict[str, PoolState] = {p.name: p for p in snapshot.pools}
-        self._fleet = snapshot.fleet
-        self._nodes: dict[str, NodeState | None] = {}
-
-    def gang(self, gang: str) -> PendingGang | None:
-        return self.queue.get(gang)
-
-    def row(self, node: str) -> int:
-        return self._fleet.map.row[node]
-
-    def node(self, name: str) -> NodeState | None:
-        """The node as it is, None when there is none."""
-        if name not in self._nodes:
-            row = self._fleet.map.row.get(name)
-            self._nodes[name] = None if row is None or self._fleet.map.virtual[row] else replace(
-                self._fleet.map.values[row], free_gpus=self._fleet.free_gpus(row),
-                usable=bool(self._fleet.base[row] == 0))
-        return self._nodes[name]
-
-
-def _held(gang: PendingGang) -> dict[str, frozenset[int]]:
-    return {held.node: frozenset(held.gpus) for held in gang.held}
-
-
-def _bookkeeping(view: _View, plan: Plan) -> Iterator[str]:
+def _bookkeeping(view: View, plan: Plan) -> Iterator[str]:
     if plan.base != view.version:
         yield f"plan is for version {plan.base}, the snapshot is of version {view.version}"
     answered = [p.gang for p in plan.placements]
     for waiting in plan.waiting:
         answered += waiting.gangs
-        if waiting.short < 0 or not waiting.text or not waiting.gangs:
-            yield f"{', '.join(waiting.gangs[:3])}: its wait is not explained"
-    pending = {gang.gang for gang in view.queue.gangs}
-    if len(answered) == len(pending) and set(answered) == pending:
+        if waiting.short < 0 or not waiting.text:
+            yield f"{', '.join(waiting.gangs)}: the wait is not explained"
+        elif not waiting.gangs:
+            yield f"nobody waits for {waiting.text!r}"
+    if len(answered) == len(view.gangs) and view.gangs.keys() == set(answered):
         return
     answers = Counter(answered)
-    for gang in sorted(pending | answers.keys()):
-        if gang not in pending:
+    for gang in sorted(view.gangs.keys() | answers.keys()):
+        if gang not in view.gangs:
             yield f"{gang}: is not pending"
         elif answers[gang] != 1:
             yield f"{gang}: is answered {answers[gang]} times instead of once"
 
 
-def _double_use(view: _View, plan: Plan) -> Iterator[str]:
+def _double_use(plan: Plan) -> Iterator[str]:
     used: dict[tuple[str, int], str] = {}
     for placement in plan.placements:
         for member in placement.nodes:
@@ -82,49 +56,54 @@ def _double_use(view: _View, plan: Plan) -> Iterator[str]:
                     yield f"{member.node} GPU {gpu}: given to {other} and to {placement.gang}"
 
 
-def _placement(view: _View, gang: PendingGang, placement: Placement) -> Iterator[str]:
+def _placement(view: View, gang: PendingGang, placement: Placement) -> Iterator[str]:
     names = [m.node for m in placement.nodes]
     if len(set(names)) != len(names):
         yield "has a node twice"
-    nodes = [node for name in names if (node := view.node(name)) is not None]
-    if len(nodes) != len(names):
-        yield f"is on unknown nodes {sorted(name for name in names if view.node(name) is None)}"
+    unknown = sorted(name for name in set(names) if not view.has(name))
+    if unknown:
+        yield f"is on unknown nodes {unknown}"
         return
     yield from _roles(view, gang, placement)
-    for member, node in zip(placement.nodes, nodes, strict=True):
-        yield from _member(view, gang, member, node)
+    for member in placement.nodes:
+        yield from _member(view, gang, member)
+    nodes = [view.node(name) for name in names]
     if len({n.emulated for n in nodes}) > 1:
         yield "mixes real and emulated nodes"
-    yield from _together(view, gang, nodes)
-    zones, fabrics = {n.zone for n in nodes}, {n.fabric for n in nodes}
+    yield from _together(view, gang, names)
+    zones, fabrics = {n.zone for n in nodes}, {(n.zone, n.fabric) for n in nodes}
     zone = zones.pop() if len(zones) == 1 else ""
-    fabric = fabrics.pop() if len(fabrics) == 1 else None
+    fabric = fabrics.pop()[1] if len(fabrics) == 1 else None
     if (placement.zone, placement.fabric) != (zone, fabric):
         yield f"is said to be in {placement.zone!r}/{placement.fabric!r}, is in {zone!r}/{fabric!r}"
 
 
-def _roles(view: _View, gang: PendingGang, placement: Placement) -> Iterator[str]:
-    extra = len(placement.nodes) - gang.nodes
-    if not 0 <= extra <= max(0, gang.most - gang.nodes) or (extra and len(gang.roles) > 1):
+def _roles(view: View, gang: PendingGang, placement: Placement) -> Iterator[str]:
+    more = len(placement.nodes) - gang.nodes
+    if more < 0:
         yield f"has {len(placement.nodes)} of {gang.nodes} nodes"
+        return
+    if more > max(0, gang.most - gang.nodes) or (more and len(gang.roles) > 1):
+        yield f"has {len(placement.nodes)} nodes and may have {max(gang.most, gang.nodes)}"
         return
     at = 0
     for role in gang.roles:
-        members = placement.nodes[at:at + role.size + extra]
-        at += role.size
+        size = role.size + more
+        members = placement.nodes[at:at + size]
+        at += size
         if {m.role for m in members} != {role.name}:
-            yield f"role {role.name!r} has not its {role.size} nodes in a row"
+            yield f"role {role.name!r} has not its {size} nodes in a row"
         asks = {m.ask for m in members}
         if len(asks) != 1 or not asks <= set(role.asks):
             yield f"role {role.name!r} got {sorted(map(str, asks))} instead of one of its alternatives"
-        rows = [view.row(m.node) for m in members]
+        rows = [view.map.row[m.node] for m in members]
         if rows != sorted(rows):
             yield f"role {role.name!r} is not in topology order"
 
 
-def _member(view: _View, gang: PendingGang, member: NodeChoice, node: NodeState) -> Iterator[str]:
-    mine = _held(gang).get(member.node, frozenset())
-    if not node.usable or node.gone:
+def _member(view: View, gang: PendingGang, member: NodeChoice) -> Iterator[str]:
+    node, mine = view.node(member.node), view.held.get(gang.gang, {}).get(member.node, frozenset())
+    if not node.usable:
         yield f"{node.name} takes no work"
     if node.gpu.type != member.ask.type or node.gpu.count < member.ask.count:
         yield f"{node.name} is {node.gpu}, not {member.ask}"
@@ -143,84 +122,52 @@ def _member(view: _View, gang: PendingGang, member: NodeChoice, node: NodeState)
         yield f"{node.name} has no rdma"
 
 
-def _together(view: _View, gang: PendingGang, nodes: list[NodeState]) -> Iterator[str]:
+def _together(view: View, gang: PendingGang, names: list[str]) -> Iterator[str]:
     """Nodes share what the gang must not span. An unknown fabric or switch is shared by nobody."""
-    if len(nodes) < 2:
-        return
-    if gang.rdma and len({(n.zone, n.fabric) for n in nodes}) != 1:
+    nodes = [view.node(name) for name in names]
+    if gang.rdma and len({(n.zone, n.fabric) for n in nodes}) > 1:
         yield "spans fabrics although it asks for rdma"
-    match gang.within:
-        case "leaf":
-            together = len({(n.zone, n.fabric, n.path) for n in nodes}) == 1 and nodes[0].path != ()
-        case "spine":
-            spines = {(n.zone, n.fabric, n.path[:-1] if len(n.path) > 1 else n.path) for n in nodes}
-            together = len(spines) == 1 and nodes[0].path != ()
-        case "fabric":
-            networks = {(n.zone, n.fabric) for n in nodes}
-            switches = {(n.zone, n.path[:1]) for n in nodes}
-            together = len(networks) == 1 and (nodes[0].fabric is not None
-                                               or (len(switches) == 1 and nodes[0].path != ()))
-        case _:
-            together = True
-    if not together:
-        yield f"is not within one {gang.within}"
+    if gang.within is not None:
+        level = view.map.levels.within(gang.within, rdma=False)
+        if len({view.subtree(name, level) for name in names}) > 1:
+            yield f"is not within one {gang.within}"
+    if gang.domain_size is not None:
+        domains = Counter((view.subtree(node.name, 0), node.domain) for node in nodes)
+        if any(domain is None or count % gang.domain_size for (_, domain), count in domains.items()):
+            yield f"is not in blocks of {gang.domain_size} nodes of one NVLink domain"
 
 
-def _releases(view: _View, plan: Plan) -> Iterator[str]:
+def _releases(view: View, plan: Plan) -> Iterator[str]:
     placed = {p.gang: {m.node: frozenset(m.gpus) for m in p.nodes} for p in plan.placements}
     released: dict[str, set[str]] = {}
     for release in plan.releases:
         released.setdefault(release.gang, set()).update(release.nodes)
-        gang = view.gang(release.gang)
-        if not release.nodes or gang is None or not set(release.nodes) <= _held(gang).keys():
+        if not release.nodes or not set(release.nodes) <= view.held.get(release.gang, {}).keys():
             yield f"{release.gang}: releases {release.nodes}, which it does not hold"
-    for repairing in sorted(view.queue.repairing(), key=lambda gang: gang.gang):
-        for node, gpus in sorted(_held(repairing).items()):
-            kept = gpus & placed.get(repairing.gang, {}).get(node, frozenset())
-            if kept != (frozenset() if node in released.get(repairing.gang, set()) else gpus):
-                yield f"{repairing.gang}: what it held on {node} must be either kept or released, all of it"
+    for gang, held in sorted(view.held.items()):
+        for node, gpus in sorted(held.items()):
+            kept = gpus & placed.get(gang, {}).get(node, frozenset())
+            given = node in released.get(gang, set())
+            if kept != (frozenset() if given else gpus) and (gang not in view.passed_over or given):
+                yield f"{gang}: what it held on {node} must be either kept or released, all of it"
 
 
-def _reserved(view: _View, plan: Plan) -> Iterator[str]:
-    if not plan.reservations:
-        return
-    placed = {placement.gang for placement in plan.placements}
+def _reserved(view: View, plan: Plan) -> Iterator[str]:
+    """Whoever is on a node that another gang will start on must be gone by then."""
     for reservation in plan.reservations:
-        if reservation.gang in placed or view.gang(reservation.gang) is None:
+        if reservation.gang not in view.waits or reservation.gang not in view.gangs:
             yield f"{reservation.gang}: has a reservation without waiting"
-        if any(view.node(name) is None for name in reservation.nodes):
+            continue
+        if not reservation.nodes or not all(map(view.has, reservation.nodes)):
             yield f"{reservation.gang}: reserves unknown nodes"
-
-
-def _capacity(view: _View, plan: Plan) -> Iterator[str]:
-    asked: Counter[str] = Counter()
-    for request in plan.capacity:
-        asked[request.pool] += request.nodes
-        gangs = [gang for name in request.gangs if (gang := view.gang(name)) is not None]
-        if len(gangs) != len(request.gangs):
-            yield f"pool {request.pool}: is asked for gangs that do not wait"
-        if request.nodes < 1 or (gangs and request.nodes > sum(gang.nodes for gang in gangs)):
-            yield f"pool {request.pool}: is asked for {request.nodes} nodes, not for what its gangs need"
-    for name, nodes in asked.items():
-        pool = view.pools.get(name)
-        if pool is None or nodes > pool.most - pool.nodes:
-            yield f"pool {name}: asked for {nodes}, may add {0 if pool is None else pool.most - pool.nodes}"
-
-
-def _room(view: _View, plan: Plan) -> Iterator[str]:
-    """Whoever is told to end may be, and what is given back is idle."""
-    for preemption in plan.preemptions:
-        victim = view.running.get(preemption.gang)
-        if victim is None or victim.ending or not victim.preemptible or not preemption.gangs:
-            yield f"{preemption.gang}: must not be preempted"
-    for change in plan.resizes:
-        run = view.running.get(change.gang)
-        if run is None or run.ending or not run.least <= change.size <= run.most or (
-                change.nodes and change.size != len(run.holds) - len(change.nodes)):
-            yield f"{change.gang}: cannot go on with {change.size} nodes"
-    used = {member.node for placement in plan.placements for member in placement.nodes}
-    for retirement in plan.retirements:
-        for name in retirement.nodes:
-            node = view.node(name)
-            if node is None or not node.whole or node.pool != retirement.pool or name in used:
-                yield f"{name}: is not idle, and cannot be given back"
+    kept = {node: reservation for reservation in plan.reservations for node in reservation.nodes}
+    whole = [node for reservation in plan.reservations for node in reservation.nodes
+             if reservation.gang in view.gangs and not view.gangs[reservation.gang].single]
+    yield from (f"{node}: is reserved for {count} gangs" for node, count in Counter(whole).items() if count > 1)
+    for placement in plan.placements:
+        gang = view.gangs.get(placement.gang)
+        for name in sorted({m.node for m in placement.nodes} & kept.keys()) if gang is not None else ():
+            reservation = kept[name]
+            if gang is not None and name not in view.held.get(gang.gang, {}) and reservation.at_ms is not None \
+                    and plan.now_ms + gang.bound_ms > reservation.at_ms:
+                yield f"{gang.gang}: takes {name}, reserved for {reservation.gang}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 
 import numpy as np
@@ -111,7 +111,9 @@ class Counter:
     def sync(self, log: Sequence[int], still_open: Callable[[int], bool]) -> None:
         """Forget what the log says is gone: rows that were taken, and (as ~row) claimed ones that are not open."""
         new, self.cursor = log[self.cursor:], len(log)
-        self._forget(entry if entry >= 0 else ~entry for entry in new if entry >= 0 or not still_open(~entry))
+        if min(new) < 0:
+            new = [entry if entry >= 0 else ~entry for entry in new if entry >= 0 or not still_open(~entry)]
+        self._forget(new)
 
     def without(self, rows: Ints) -> Counter:
         """The same without these rows; this one stays as it is."""
@@ -131,7 +133,7 @@ class Counter:
             self._inside[subtree] = found
         return found
 
-    def _forget(self, rows: Iterable[int]) -> None:
+    def _forget(self, rows: Sequence[int]) -> None:
         bottom = self.map.bottom
         fallen: dict[int, int] = {}
         last, inside = -1, self._rows

@@ -13,6 +13,7 @@ from gangline.plan.snapshot import PendingGang, RoleNeed
 # Ranked alternatives multiply over roles; the first ones are tried, so that a spec cannot stall a pass.
 MAX_CHOICES = 256
 _KEPT = 4096
+_MANY = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,7 +37,7 @@ class Choice:
     rank: int
     asks: tuple[GpuAsk, ...]
     needs: tuple[Need, ...]
-    gpus: tuple[tuple[str, int], ...]  # at least so many GPUs of each type
+    gpus: tuple[tuple[str, int], ...]  # so many GPUs of each type it takes at least
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,10 +74,8 @@ def _demand(fleet_map: FleetMap, gang: PendingGang) -> Demand:
 
 def _choice(fleet_map: FleetMap, gang: PendingGang, rank: int, asks: Sequence[GpuAsk]) -> Choice:
     sizes: dict[GpuAsk, int] = {}
-    gpus: dict[str, int] = {}
     for role, ask in zip(gang.roles, asks, strict=True):
         sizes[ask] = sizes.get(ask, 0) + role.size
-        gpus[ask.type] = gpus.get(ask.type, 0) + role.size * ask.count
     ordered = sorted(sizes, key=lambda ask: (ask.type, -ask.count))
     needs = []
     upto: dict[str, int] = {}
@@ -86,4 +85,8 @@ def _choice(fleet_map: FleetMap, gang: PendingGang, rank: int, asks: Sequence[Gp
         last = index + 1 == len(ordered) or ordered[index + 1].type != ask.type
         needs.append(Need(ask, sizes[ask], upto[ask.type], last, fleet_map.mask(wanted),
                           fleet_map.mask(replace(wanted, ask=GpuAsk(ask.type, 1)))))
+    gpus: dict[str, int] = {}
+    for need in needs:
+        least = need.ask.count if gang.single else int(fleet_map.count[need.mask].min(initial=_MANY))
+        gpus[need.ask.type] = gpus.get(need.ask.type, 0) + need.size * (need.ask.count if least == _MANY else least)
     return Choice(rank, tuple(asks), tuple(needs), tuple(sorted(gpus.items())))

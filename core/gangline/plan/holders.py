@@ -1,13 +1,15 @@
-"""Who holds which rows: running gangs, and gangs in repair."""
+"""Who holds which rows: running gangs, gangs in repair, and those just placed."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from gangline.plan.fleet import Bools, Ints
-from gangline.plan.snapshot import Snapshot
+from gangline.plan.outcome import Placement
+from gangline.plan.snapshot import Held, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +22,14 @@ class Holders:
     gpus: Ints
 
     @staticmethod
-    def of(snapshot: Snapshot) -> Holders:
+    def of(snapshot: Snapshot, placements: Iterable[Placement]) -> Holders:
+        """Of a snapshot after these placements."""
         rows = snapshot.fleet.map.row
         holders = [(run.gang, run.holds) for run in snapshot.running]
-        holders += [(gang.gang, gang.held) for gang in snapshot.queue.repairing()]
+        placed = {each.gang: tuple(Held(node=member.node, gpus=member.gpus) for member in each.nodes)
+                  for each in placements}
+        holders += [(gang.gang, gang.held) for gang in snapshot.queue.repairing() if gang.gang not in placed]
+        holders += placed.items()
         holders.sort(key=lambda holder: holder[0])
         leases = [(rows[held.node], number, len(held.gpus)) for number, (_, holds) in enumerate(holders)
                   for held in holds if held.node in rows]

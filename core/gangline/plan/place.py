@@ -88,6 +88,9 @@ def _whole(board: Board, gang: PendingGang, demand: Demand, choice: Choice, emul
     for level in range(board.map.first_level, demand.widest + 1):
         subtree = _smallest(counters, choice, level)
         if subtree is not None:
+            if len(counters) == 1 and len(demand.roles) == 1:
+                rows = sorted(counters[0].gather(level, subtree, choice.needs[0].size))
+                return Spot(choice, rows, tuple(board.role_members(rows, choice.asks[0], demand.roles[0].name)))
             by_ask = pick(counters, choice, level, subtree)
             rows = [row for mine in by_ask.values() for row in mine]
             return Spot(choice, rows, board.members(demand, choice.asks, by_ask))

@@ -75,7 +75,7 @@ class Decision:
             if self.reserved >= board.policy.reserve_first and board.policy.backfill is Order.SHORTEST:
                 turns.shortest_first()
             if board.policy.strict and self.blocked:
-                rest = turns.drop(np.ones(len(queue), np.bool_))
+                rest = turns.drop(np.arange(len(queue)))
                 self._block([queue.gangs[at] for at in rest], WaitCode.ORDER)
         self._afterwards()
 
@@ -128,15 +128,16 @@ class Decision:
     def _drop_alike(self, position: int, turns: Turns, code: WaitCode | None, *, same_tenant: bool) -> None:
         """Nothing was decided for the gang: later ones that ask for the same will fare no better."""
         board, queue = self.board, self.board.snapshot.queue
-        alike = (queue.kind == queue.kind[position]) & turns.alive
+        alike = turns.of_kind(int(queue.kind[position]))
         if turns.any_repairing:
-            alike &= ~turns.repairing
+            alike = alike[~turns.repairing[alike]]
         if same_tenant:
-            alike &= queue.tenant == queue.tenant[position]
+            alike = alike[queue.tenant[alike] == queue.tenant[position]]
         if code is None and board.horizon_ms:
-            better = (queue.bound < queue.bound[position]) & (board.now_ms + queue.bound <= board.horizon_ms)
-            alike &= ~better
-        self.blocked[-1].gangs.extend(queue.gangs[at] for at in turns.drop(alike))
+            bounds = queue.bound[alike]
+            alike = alike[(bounds >= queue.bound[position]) | (board.now_ms + bounds > board.horizon_ms)]
+        gangs = queue.gangs
+        self.blocked[-1].gangs.extend([gangs[at] for at in turns.drop(alike)])
 
     def _wait(self, gang: PendingGang, demand: Demand, offers: Offers) -> bool:
         """Keep, ask or preempt for a blocked gang; whether anything was decided."""
@@ -254,7 +255,7 @@ class Decision:
 
     def plan(self) -> Plan:
         """The plan, with a reason for every wait."""
-        return self._as_plan(explain(self.board, self.blocked, tuple(self.preemptions)))
+        return self._as_plan(explain(self.board, self.blocked, tuple(self.preemptions), self.placements))
 
     def bare_plan(self) -> Plan:
         """The plan without its reasons."""

@@ -178,6 +178,8 @@ class _Search:
             chosen = _least(candidates, lambda some, after=after: self._enough(choice, after(some)))  # type: ignore[misc]
             if chosen is not None:
                 rows = self._used(choice, had, after(chosen))
+                if not self._allowed(rows):
+                    continue
                 return self._option(choice, subtree, self.demand.widest, chosen, rows, ends=ends)
         return None
 
@@ -216,6 +218,10 @@ class _Search:
                 order = self._block_order(rows, order)
             taken = np.concatenate((taken, rows[order[:need.size]]))
         return np.sort(taken)
+
+    def _allowed(self, rows: Ints) -> bool:
+        values, counts = self.board.map.values, self.board.map.count
+        return self.board.usage.allows(self.gang.tenant, [(values[row].gpu.type, int(counts[row])) for row in rows])
 
     def _block_order(self, rows: Ints, order: Ints) -> Ints:
         block, domains = self.demand.block, self.board.map.ids[0][rows]

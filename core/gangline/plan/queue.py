@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +54,11 @@ class Queue:
     def waiting_tenants(self) -> list[str]:
         """The tenants whose gangs wait."""
         return [self.tenants[number] for number in np.unique(self.tenant)]
+
+    @property
+    def by_id(self) -> Mapping[str, PendingGang]:
+        """The gangs that wait, in no order."""
+        return MappingProxyType(self._by_id)
 
     def repairing(self) -> list[PendingGang]:
         """The gangs that hold leases, in no order."""

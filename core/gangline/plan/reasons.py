@@ -13,7 +13,7 @@ from gangline.plan.fleet import Bools, Ints
 from gangline.plan.forecast import Forecast, forecast
 from gangline.plan.holders import Holders
 from gangline.plan.never import misfit
-from gangline.plan.outcome import WaitCode, Waiting
+from gangline.plan.outcome import Placement, WaitCode, Waiting
 from gangline.plan.place import Offers, place
 from gangline.plan.snapshot import UNKNOWN_MS, PendingGang, Signature
 from gangline.plan.words import MOST_NAMED, need_text, nodes_text, some, verb
@@ -34,9 +34,10 @@ class Asked:
     asked: int
 
 
-def explain(board: Board, blocked: Sequence[Asked], preempted: Sequence[str]) -> tuple[Waiting, ...]:
+def explain(board: Board, blocked: Sequence[Asked], preempted: Sequence[str],
+            placements: Sequence[Placement]) -> tuple[Waiting, ...]:
     """One reason for all gangs that ask for the same and fare the same, in the order they were blocked."""
-    reasons = _Reasons(board, preempted)
+    reasons = _Reasons(board, preempted, placements)
     return tuple(reasons.of(group) for group in _merged(blocked))
 
 
@@ -71,8 +72,9 @@ class _Scene:
 
 
 class _Reasons:
-    def __init__(self, board: Board, preempted: Sequence[str]) -> None:
+    def __init__(self, board: Board, preempted: Sequence[str], placements: Sequence[Placement]) -> None:
         self.board = board
+        self.placements = placements
         self.preempted = frozenset(preempted)
         self._holders: Holders | None = None
         self._names: dict[str, tuple[str, str]] | None = None
@@ -227,12 +229,11 @@ class _Reasons:
     def _claimers(self, rows: Bools, gang: PendingGang) -> list[str]:
         board, variant = self.board, self.board.variant(gang)
         claims: Ints = board.claim[rows & (board.claim >= 0)]
-        names = dict.fromkeys(board.claims[claim].gang for claim in claims.tolist() if claim not in variant)
-        return [name for name in names if name != gang.gang]
+        return list(dict.fromkeys(board.claims[claim].gang for claim in claims.tolist() if claim not in variant))
 
     def _held_by(self) -> Holders:
         if self._holders is None:
-            self._holders = Holders.of(self.board.snapshot)
+            self._holders = Holders.of(self.board.snapshot, self.placements)
         return self._holders
 
     def _some(self, gangs: Sequence[str], many: int | None = None) -> str:

@@ -53,7 +53,7 @@ def tried(snapshot: Snapshot, gang: PendingGang) -> tuple[Tried, ...]:
 def in_the_way(snapshot: Snapshot, gang: PendingGang, kept: tuple[Reservation, ...]) -> tuple[InTheWay, ...]:
     """The gangs that lease most of what would do, then those for which such nodes are kept."""
     would_do = _would_do(snapshot, gang)
-    holders = Holders.of(snapshot)
+    holders = Holders.of(snapshot, ())
     names, _ = holders.most_first(would_do, MOST_HOLDERS + 1)
     ends_ms = {run.gang: run.ends_by_ms for run in snapshot.running}
     number = {name: at for at, name in enumerate(holders.gangs)}

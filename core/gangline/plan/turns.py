@@ -33,16 +33,27 @@ class Turns:
         self.alive: Bools = np.ones(len(queue), np.bool_)
         self._drops = 1  # lanes begin behind, so that they look at what was dropped before their turn
         self._short = False
+        self._by_kind: Ints = np.zeros(0, np.int64)
+        self._kinds: Ints | None = None
         self.repairing = self._repairing()
         self.any_repairing = bool(self.repairing.any())
 
-    def drop(self, positions: Bools) -> Ints:
+    def drop(self, positions: Ints) -> list[int]:
         """Take gangs out that have not had their turn; the positions that this took out."""
-        gone = np.flatnonzero(self.alive & positions)
+        gone = positions[self.alive[positions]]
         if len(gone):
             self.alive[gone] = False
             self._drops += 1
-        return gone
+        taken: list[int] = gone.tolist()
+        return taken
+
+    def of_kind(self, kind: int) -> Ints:
+        """The positions of the gangs of one kind."""
+        if self._kinds is None:
+            kinds = self._queue.kind
+            self._by_kind = np.argsort(kinds, kind="stable")
+            self._kinds = np.searchsorted(kinds[self._by_kind], np.arange(len(self._queue.kinds) + 1))
+        return self._by_kind[self._kinds[kind]:self._kinds[kind + 1]]
 
     def shortest_first(self) -> None:
         """From now on, take the gangs that are left in each run by how long they may run."""

@@ -163,7 +163,8 @@ def plain(value: Any) -> Any:
         case frozenset():
             return sorted(value)
         case tuple():
-            return [plain(item) for item in value]
+            # A backlog's reasons name all its gangs, and names are plain.
+            return list(value) if value and type(value[0]) is str else [plain(item) for item in value]
         case _:
             return {field.name: plain(item) for field in fields(value)
                     if (item := getattr(value, field.name)) != field.default}

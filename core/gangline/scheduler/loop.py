@@ -48,6 +48,8 @@ class Loop:
     _turn: threading.Lock = field(init=False, default_factory=threading.Lock)  # held by a pass
     _tending: fleet_service.Tending = field(init=False, default_factory=fleet_service.Tending)
     _views: dict[str, tuple[Node, NodeView]] = field(init=False, default_factory=dict)
+    _seen: tuple[Node, ...] | None = field(init=False, default=None)
+    _by_engine: dict[str, list[NodeView]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.picture = Picture(self.store, self.fleet)
@@ -106,7 +108,9 @@ class Loop:
         saves.finish(self.store, now_ms=self.now_ms(), volumes_root=self.volumes_root)
         self._look()
         loop_service.tick(self.store, now_ms=self.now_ms(), dues=self.picture.dues)
-        tend_ms = fleet_service.tend(self.store, self.fleet, self._tending, now_ms=self.now_ms())
+        tend_ms = None
+        if not (self.picture.settled and self._tending.settled):
+            tend_ms = fleet_service.tend(self.store, self.fleet, self._tending, now_ms=self.now_ms())
         self._look()
         self.planning.run()
         self._look()
@@ -135,15 +139,16 @@ class Loop:
         return min((at_ms for at_ms in boots_ms if at_ms is not None), default=None)
 
     def _nodes_of(self, engine: str) -> list[NodeView]:
-        """An engine's nodes, without who leases them; a view is made anew only when its node has changed."""
-        found = []
-        for node in self.picture.nodes():
-            if node.engine == engine:
+        """An engine's nodes, without who leases them; views are made anew only for nodes that have changed."""
+        nodes = self.picture.nodes()
+        if nodes is not self._seen:
+            self._seen, self._by_engine = nodes, {}
+            for node in nodes:
                 known = self._views.get(node.name)
                 if known is None or known[0] is not node:
                     known = self._views[node.name] = node, views.node_view(node, {}, None)
-                found.append(known[1])
-        return found
+                self._by_engine.setdefault(node.engine, []).append(known[1])
+        return self._by_engine.get(engine, [])
 
     def _committed(self, gangs: set[str], nodes: set[str]) -> None:
         if gangs or nodes:

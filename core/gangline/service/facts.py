@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from gangline.model.spec import GangSpec
 from gangline.model.states import NodeLifecycle, Phase
 from gangline.plan.declared import policy_of, pool_state, tenant_state, within
-from gangline.plan.snapshot import Held, NodeState, PendingGang, RunningGang
+from gangline.plan.snapshot import Held, NodeState, PendingGang, Promise, RunningGang
 from gangline.store import Attempt, Gang, Lease, Node
 
 __all__ = ["excluded", "held", "idle_ms", "node_facts", "pending", "policy_of", "pool_state", "running",
            "tenant_state", "usable_ms", "within"]
 
 _NOTHING: frozenset[str] = frozenset()  # one for the many gangs that exclude nothing
+_ASKED: dict[int, tuple[GangSpec, PendingGang]] = {}
+_MOST_ASKED = 4_096
 
 
 def node_facts(node: Node) -> NodeState:
@@ -59,20 +62,30 @@ def _avoided(gang: Gang, nodes: Iterable[Node]) -> frozenset[str]:
 
 
 def pending(gang: Gang, last: Attempt | None, holds: tuple[Held, ...], exclude: frozenset[str],
-            likely_ms: int | None) -> PendingGang:
+            likely_ms: int | None, promise: Promise | None = None) -> PendingGang:
     """A gang that waits, with what it kept of its last attempt.
 
     An elastic one goes on with the nodes it kept, and grows to the size it was told to have, if any.
     """
-    spec = gang.spec
-    most = spec.most if last is None or last.want is None else min(last.want, spec.most)
+    asked = _asked(gang.spec)
+    least = asked.nodes
+    most = asked.most if last is None or last.want is None else max(least, min(last.want, asked.most))
+    size = min(max(len(holds), least), most) if asked.most > least else least
     limit_ms = None if gang.timeout_ms is None else max(0, gang.timeout_ms - gang.ran_ms)
-    made = replace(
-        PendingGang.of(spec, gang.id, slot=gang.slot, submitted_ms=gang.submitted_ms),
-        exclude=exclude, held=holds, limit_ms=limit_ms,
-        likely_ms=likely_ms if limit_ms is None else None, since_ms=gang.changed_ms, most=max(most, spec.nodes))
-    size = min(max(len(holds), spec.nodes), made.most)
-    return made if size == spec.nodes else replace(made, roles=(replace(made.roles[0], size=size),))
+    return replace(
+        asked, gang=gang.id, slot=gang.slot, submitted_ms=gang.submitted_ms, exclude=exclude, held=holds,
+        roles=asked.roles if size == least else (replace(asked.roles[0], size=size),), limit_ms=limit_ms,
+        likely_ms=likely_ms if limit_ms is None else None, since_ms=gang.changed_ms, most=most, promise=promise)
+
+
+def _asked(spec: GangSpec) -> PendingGang:
+    """What a spec asks for. Specs that read the same are one object, and a backlog has few of them."""
+    known = _ASKED.get(id(spec))
+    if known is None or known[0] is not spec:
+        if len(_ASKED) >= _MOST_ASKED:
+            _ASKED.clear()
+        known = _ASKED[id(spec)] = spec, PendingGang.of(spec, spec.name)
+    return known[1]
 
 
 def running(gang: Gang, attempt: Attempt, holds: tuple[Held, ...], saved_ms: int | None,

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
 
 from gangline.model.errors import Rejected
 from gangline.model.fleet import Fleet
 from gangline.model.spec import GangSpec
 from gangline.plan.never import misfit
 from gangline.plan.snapshot import PendingGang, Snapshot
+from gangline.service.scaling import bounded
 
 
 def judge(look: Callable[[], Snapshot], fleet: Fleet) -> Callable[[GangSpec], Rejected | None]:
-    """A judge of specs against the fleet as `look` shows it.
+    """A judge of specs against the fleet as `look` shows it, looked at once, when first asked.
 
     It gives the error that names the field and the fix when the fleet can never place the gang, else
     None. Nodes count in any state but gone, and pools at the most they can grow to: what is only
-    busy or drained now is a reason to wait, not an error.
+    busy, drained or scaled down now is a reason to wait, not an error.
     """
+    picture = cache(look)
+    widest = cache(lambda: _at_most(picture(), fleet))
+
     def refusal(spec: GangSpec) -> Rejected | None:
-        wrong = misfit(PendingGang.of(spec, spec.name), look())
+        gang = PendingGang.of(spec, spec.name)
+        wrong = misfit(gang, picture()) and misfit(gang, widest())
         if wrong is None:
             return None
         if wrong.field == "rdma" and any(pool.rdma and not pool.emulated for pool in fleet.pools):
@@ -27,3 +34,12 @@ def judge(look: Callable[[], Snapshot], fleet: Fleet) -> Callable[[GangSpec], Re
         return Rejected(wrong.text, field=wrong.field, fix=wrong.fix)
 
     return refusal
+
+
+def _at_most(shown: Snapshot, fleet: Fleet) -> Snapshot:
+    """The same fleet without the sizes that persons asked for: a wish passes, and a gang may wait for that."""
+    most = {pool.name: bounded(fleet, pool).most for pool in fleet.pools}
+    pools = [replace(pool, most=max(pool.most, most.get(pool.name, 0))) for pool in shown.pools]
+    if all(pool.most == before.most for pool, before in zip(pools, shown.pools, strict=True)):
+        return shown
+    return Snapshot.of(version=shown.version, nodes=shown.nodes, pools=pools)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -10,7 +9,17 @@ from gangline.model.fleet import DeclaredNode, Fleet, NodeCondition, Pool
 from gangline.model.inventory import FleetChanges
 from gangline.model.states import NodeLifecycle
 from gangline.service.backoff import Backoff
-from gangline.service.inventory import FILE_OWNER, OWN, described, drained, give_back, leave, put, scratch
+from gangline.service.inventory import (
+    DROPPED,
+    FILE_OWNER,
+    Records,
+    by_person,
+    described,
+    drained,
+    give_back,
+    leave,
+    scratch,
+)
 from gangline.service.scaling import bounded, limited, scale
 from gangline.service.sizes import grow, settle
 from gangline.service.tending import Tending, tend
@@ -23,7 +32,7 @@ def sync_fleet(store: Store, fleet: Fleet, *, now_ms: int, dry_run: bool = False
     """Makes the inventory agree with the file, which owns what nodes are; drains of persons stay.
 
     A node the file names no longer leaves if it is idle; a busy one takes no new work and leaves as soon
-    as it is idle (`tend`). Nodes that a pool gave back stay away while it has its size without them.
+    as it is idle (`tend`). Of a pool that was asked for a size, what it gave back for that stays away.
     """
     with scratch(store, dry_run) as tx:
         sync = _Sync(tx, fleet, now_ms, {node.name: node for node in tx.nodes.all()}, tx.leases.busy())
@@ -63,25 +72,28 @@ class _Sync:
     now_ms: int
     known: Mapping[str, Node]
     busy: Mapping[str, object]
-    present: Counter[str] = field(init=False)
+    records: Records = field(init=False)
+    wanted: dict[str, int] = field(init=False)
     added: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     leaving: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
 
     def run(self) -> None:
-        self.present = Counter(node.pool for node in self.known.values() if node.lifecycle is not NodeLifecycle.GONE)
+        self.records = Records(self.tx, self.now_ms)
+        self.wanted = self.tx.pools.wanted()
         pools = {pool.name: pool for pool in self.fleet.pools}
         declared = {node.name: node for node in self.fleet.all_nodes()}
         for node in declared.values():
             self._follow(node, pools[node.pool])
         for known in self.known.values():
-            stays = known.name in declared or (known.origin in ("made", "retired") and known.pool in pools)
+            stays = known.name in declared or (known.origin == "made" and known.pool in pools)
             if not stays and known.lifecycle is not NodeLifecycle.GONE:
                 self._remove(known)
             elif known.origin == "retired" and known.name not in declared:  # no pool may ask for it again
                 self.tx.nodes.gone(known.name, origin="dropped")
-        for pool, wanted in self.tx.pools.wanted().items():
+        self.records.write()
+        for pool, wanted in self.wanted.items():
             if pool not in pools:
                 self.tx.pools.want(pool, None, self.now_ms)
             else:
@@ -96,19 +108,16 @@ class _Sync:
         if declared.state is NodeCondition.GONE:
             if known is not None and not away:
                 self._remove(known)
-        elif known is not None and away and known.origin == "retired":
-            if self.present[pool.name] < pool.min:
-                self._put(declared, pool)
-            elif (node := described(known, declared, pool)) != known:
-                self.tx.nodes.replace(node)
+        elif known is not None and away and known.origin == "retired" and pool.name in self.wanted:
+            if (node := described(known, declared, pool)) != known:
+                self.records.changed.append(node)
         elif known is None or away:
             self._put(declared, pool)
         else:
             self._describe(known, declared, pool)
 
     def _put(self, declared: DeclaredNode, pool: Pool) -> None:
-        put(self.tx, declared, pool, "file", self.now_ms)
-        self.present[pool.name] += 1
+        self.records.put(declared, pool, "file", self.known.get(declared.name))
         self.added.append(declared.name)
 
     def _describe(self, known: Node, declared: DeclaredNode, pool: Pool) -> None:
@@ -117,7 +126,7 @@ class _Sync:
             node = replace(node, gpu_type=known.gpu_type, gpu_count=known.gpu_count, emulated=known.emulated)
         node = drained(replace(node, origin="file"), declared)
         if node != known:
-            self.tx.nodes.replace(node)
+            self.records.changed.append(node)
             self.changed.append(node.name)
 
     def _remove(self, node: Node) -> None:
@@ -125,9 +134,9 @@ class _Sync:
             leave(self.tx, node, self.now_ms)
             self.gone.append(node.name)
         elif node.origin != "dropped" or node.drain_owner is None:
-            person = node.drain_owner not in (None, *OWN)
-            self.tx.nodes.replace(replace(
-                node, origin="dropped", drain_owner=node.drain_owner if person else FILE_OWNER,
-                drain_reason=node.drain_reason if person else "no longer in the fleet file"))
+            node = replace(node, origin="dropped")
+            if not by_person(node):
+                node = replace(node, drain_owner=FILE_OWNER, drain_reason=DROPPED)
+            self.records.changed.append(node)
             self.tx.events.add("node.drained", self.now_ms, node=node.name, owner=FILE_OWNER)
             self.leaving.append(node.name)

@@ -6,7 +6,7 @@ import json
 import time
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gangline.model.errors import NotFound
@@ -93,12 +93,13 @@ def _view(kept: Pass, *, replayable: bool) -> PassView:
 
 def _plan_kept(plan: Plan, *, whole: bool) -> dict[str, Any]:
     """The plan; without its inputs nobody can make it again, and a reason need not name a whole backlog."""
-    kept = plan_json(plan)
-    if not whole:
-        for waiting in kept.get("waiting", ()):
-            more = len(waiting["gangs"]) - MOST_NAMED
-            if more > 0:
-                waiting["gangs"], waiting["more"] = waiting["gangs"][:MOST_NAMED], more
+    if whole:
+        return plan_json(plan)
+    kept = plan_json(replace(plan, waiting=tuple(replace(waiting, gangs=waiting.gangs[:MOST_NAMED])
+                                                 for waiting in plan.waiting)))
+    for waiting, known in zip(kept.get("waiting", ()), plan.waiting, strict=True):
+        if len(known.gangs) > MOST_NAMED:
+            waiting["more"] = len(known.gangs) - MOST_NAMED
     return kept
 
 

@@ -16,6 +16,7 @@ from gangline.plan.snapshot import UNKNOWN_MS, Held, PendingGang, PoolState, Pro
 from gangline.service import facts
 from gangline.service.dues import Dues, first_due_ms
 from gangline.service.durations import Durations, Key
+from gangline.service.inventory import unsettled
 from gangline.service.sighting import Sighting
 from gangline.store import Gang, Node, Store
 
@@ -59,6 +60,8 @@ class Picture:
         self._version = 0
         self._wanted: dict[str, int] = {}
         self._nodes: dict[str, Node] = {}
+        self._unsettled: set[str] = set()
+        self._present: tuple[Node, ...] | None = None
         self._known: dict[str, _Known] = {}
         self._slots: dict[str, dict[str, int]] = {}
         self._alike: dict[Key, set[str]] = {}
@@ -84,17 +87,17 @@ class Picture:
 
     def refresh(self) -> None:
         """Reads what was touched since the last time, in one transaction."""
-        with self.lock:
-            try:
-                with self._store.transaction() as tx:
-                    blank, gangs, nodes = self._take_notes()
-                    news = Sighting.of_all(tx) if blank else Sighting.of(tx, gangs, nodes)
+        try:
+            with self._store.transaction() as tx:
+                blank, gangs, nodes = self._take_notes()
+                news = Sighting.of_all(tx) if blank else Sighting.of(tx, gangs, nodes)
+            with self.lock:
                 if blank:
                     self._forget()
                 self._apply(news)
-            except BaseException:
-                self._blank = True  # half a picture is none: the next one is made anew
-                raise
+        except BaseException:
+            self._blank = True  # half a picture is none: the next one is made anew
+            raise
 
     def snapshot(self, now_ms: int) -> Snapshot:
         """The picture as the last `refresh` left it, for a pass at `now_ms`. Valid until the next one."""
@@ -108,9 +111,18 @@ class Picture:
                             running=self._running, tenants=self._tenants)
 
     def nodes(self) -> tuple[Node, ...]:
-        """The nodes that have not left the fleet, as the last `refresh` read them."""
+        """The nodes that have not left the fleet, as the last `refresh` read them: one value until they change."""
         with self.lock:
-            return tuple(node for node in self._nodes.values() if node.lifecycle is not NodeLifecycle.GONE)
+            if self._present is None:
+                self._present = tuple(node for node in self._nodes.values()
+                                      if node.lifecycle is not NodeLifecycle.GONE)
+            return self._present
+
+    @property
+    def settled(self) -> bool:
+        """No node boots or is to leave, and no pool was asked for a size."""
+        with self.lock:
+            return not self._unsettled and not self._wanted
 
     @property
     def version(self) -> int:
@@ -151,7 +163,7 @@ class Picture:
         return blank, gangs, nodes
 
     def _forget(self) -> None:
-        self._nodes, self._known, self._slots, self._alike = {}, {}, {}, {}
+        self._nodes, self._known, self._slots, self._alike, self._unsettled = {}, {}, {}, {}, set()
         self._durations, self._likely_ends, self._queue, self._pools = Durations(), [], Queue(), ()
         self.dues = Dues()
 
@@ -178,9 +190,12 @@ class Picture:
     def _take_nodes(self, news: Sighting) -> bool:
         """Whether nodes came or went, or what nodes or pools are is another thing now."""
         moved = False
+        if news.nodes:
+            self._present = None
         for name, node in news.nodes.items():
             old = self._nodes.get(name)
             self._nodes[name] = node
+            (self._unsettled.add if unsettled(node) else self._unsettled.discard)(name)
             if old is None or facts.node_facts(old) != facts.node_facts(node):
                 moved = True
         self._wanted = news.wanted
@@ -216,8 +231,8 @@ class Picture:
                        gang.timeout_ms is None)
         last, exclude = news.attempts.get(gang.id), facts.excluded(gang, self._nodes.values())
         if gang.state is GangState.QUEUED:
-            known.pending = replace(facts.pending(gang, last, holds, exclude, self._durations.likely_ms(key)),
-                                    promise=self._promises.get(gang.id))
+            known.pending = facts.pending(gang, last, holds, exclude, self._durations.likely_ms(key),
+                                          self._promises.get(gang.id))
         elif gang.state in LIVE and holds and last is not None:
             running = facts.running(gang, last, holds, news.saved_ms.get((gang.id, last.number)), exclude)
             known.likely &= not running.ending

@@ -14,7 +14,7 @@ from gangline.service import life, resume
 from gangline.store import Attempt, Gang, Lease, Member, Node, Rank, Store, Transaction
 
 FIRST_PORT, LAST_PORT = 20_000, 29_999  # below the kernel's ephemeral ports, which begin at 32768
-MOST_MEMBERS = 128  # placed in one transaction: others must not wait long for their turn
+MOST_MEMBERS = 32  # placed in one transaction: others must not wait long for their turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +38,10 @@ def commit_plan(store: Store, decided: Plan, *, now_ms: int) -> Committed:
             _make_room(tx, decided, now_ms)
     accepted: list[str] = []
     refused: list[tuple[str, str]] = []
+    ports: dict[str, set[int]] = {}
     for batch in _batches(decided.placements):
         with store.transaction() as tx:
-            found = _place_all(tx, batch, now_ms)
+            found = _place_all(tx, batch, ports, now_ms)
         accepted += found.accepted
         refused += found.refused
     return Committed(accepted=tuple(accepted), refused=tuple(refused))
@@ -87,7 +88,7 @@ class _Desk:
     nodes: dict[str, Node]
     busy: dict[str, dict[int, str]]
     kept: dict[str, list[Lease]]
-    ports: dict[str, set[int]] = field(default_factory=dict)
+    ports: dict[str, set[int]]  # by host, as the first batch of a plan found them: nobody else takes any
     placed: list[Gang] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
     members: list[Member] = field(default_factory=list)
@@ -96,11 +97,11 @@ class _Desk:
     leases: list[tuple[Lease, int]] = field(default_factory=list)
 
     @staticmethod
-    def of(tx: Transaction, batch: Sequence[Placement]) -> _Desk:
+    def of(tx: Transaction, batch: Sequence[Placement], ports: dict[str, set[int]]) -> _Desk:
         gangs = tx.gangs.some([placement.gang for placement in batch])
         names = {choice.node for placement in batch for choice in placement.nodes}
         return _Desk(
-            gangs=gangs, first=tx.gangs.first_in({gang.slot for gang in gangs.values()}),
+            ports=ports, gangs=gangs, first=tx.gangs.first_in({gang.slot for gang in gangs.values()}),
             nodes=tx.nodes.some(names), busy=tx.leases.busy(names),
             kept=tx.leases.open_of_some([gang.id for gang in gangs.values() if gang.attempt]))
 
@@ -111,8 +112,8 @@ class _Desk:
         tx.leases.open(self.leases)
 
 
-def _place_all(tx: Transaction, batch: Sequence[Placement], now_ms: int) -> Committed:
-    desk = _Desk.of(tx, batch)
+def _place_all(tx: Transaction, batch: Sequence[Placement], ports: dict[str, set[int]], now_ms: int) -> Committed:
+    desk = _Desk.of(tx, batch, ports)
     accepted, refused = [], []
     for placement in batch:
         reason = _place(tx, desk, placement, now_ms)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gangline.model.errors import NotFound, Rejected
 from gangline.model.fleet import Fleet, Pool
 from gangline.model.inventory import Scaled
 from gangline.service.backoff import Backoff
 from gangline.service.facts import within
 from gangline.service.inventory import SCALE_OWNER, scratch
-from gangline.service.sizes import settle
+from gangline.service.sizes import bring_back, settle
 from gangline.store import Store, Transaction
 
 
@@ -36,6 +38,9 @@ def scale(store: Store, fleet: Fleet, name: str, wanted: int | None, *, now_ms: 
             tx.nodes.stir(name)
             tx.events.add("pool.scaled", now_ms, pool=name, wanted=wanted, before=before)
         done = settle(tx, pool, wanted, now_ms)
+        if wanted is None:  # what the file declares is there again
+            names = [node.name for node in fleet.all_nodes() if node.pool == name]
+            done = replace(done, added=bring_back(tx, pool, names, now_ms))
         return Scaled(pool=name, wanted=wanted, before=before, added=done.added, back=done.back,
                       leaving=done.leaving, gone=done.gone, missing=done.missing, kept=done.kept, dry_run=dry_run)
 
@@ -48,8 +53,10 @@ def limited(tx: Transaction, pool: Pool) -> Pool:
 
 def bounded(fleet: Fleet, pool: Pool) -> Pool:
     """The pool with its most written out: without `max` it can be as large as the file declares it."""
+    if pool.max is not None:
+        return pool
     declared = sum(node.pool == pool.name for node in fleet.nodes)
-    return pool if pool.max is not None else pool.model_copy(update={"max": max(pool.min, declared)})
+    return pool.model_copy(update={"max": max(pool.min, declared)})
 
 
 def keep_sizes(tx: Transaction, fleet: Fleet, backoff: Backoff, now_ms: int) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from gangline.model.fleet import DeclaredNode, NodeCondition, Pool
 from gangline.model.states import NodeLifecycle
-from gangline.service.inventory import OWN, SCALE_OWNER, give_back, put
+from gangline.service.inventory import SCALE_OWNER, Records, by_person, give_back
 from gangline.store import Node, Transaction
 
 Busy = Mapping[str, Mapping[int, str]]  # node: GPU: gang
@@ -47,6 +47,14 @@ def settle(tx: Transaction, pool: Pool, wanted: int | None, now_ms: int, *, may_
     return _shrink(tx, staying, -lack, now_ms)
 
 
+def bring_back(tx: Transaction, pool: Pool, names: Collection[str], now_ms: int) -> tuple[str, ...]:
+    """Boots those of the named nodes that the pool gave back, never past its most."""
+    given = [node for node in tx.nodes.some(names).values() if node.pool == pool.name and _given_back(node)]
+    room = max(0, pool.most - len(tx.nodes.present(pool.name)))
+    return _boot(tx, pool, [_again(node) for node in sorted(given, key=lambda node: node.ordinal)][:room],
+                 {node.name: node for node in given}, now_ms)
+
+
 def grow(tx: Transaction, pool: Pool, count: int, now_ms: int) -> tuple[str, ...]:
     """Adds up to `count` booting nodes, never past the pool's most: those it gave back, then new ones."""
     present = tx.nodes.present(pool.name)
@@ -57,19 +65,37 @@ def grow(tx: Transaction, pool: Pool, count: int, now_ms: int) -> tuple[str, ...
     # What the plan supposed of a node to come: where it will hang is not known in a pool of many leaves.
     paths = {node.path for node in present} or {(f"{pool.name}-leaf",)}
     path = paths.pop() if len(paths) == 1 else ()
-    new = [DeclaredNode(name=node.name, pool=pool.name, path=node.path, domain=node.domain,
-                        state=NodeCondition.BOOTING)
-           for node in every if node.pool == pool.name and node.lifecycle is NodeLifecycle.GONE
-           and node.origin == "retired" and not _drained_by_person(node)][:count]
-    taken = {node.name for node in every if node.lifecycle is not NodeLifecycle.GONE or _drained_by_person(node)}
+    new = [_again(node) for node in every
+           if node.pool == pool.name and _given_back(node) and not by_person(node)][:count]
+    taken = {node.name for node in every if node.lifecycle is not NodeLifecycle.GONE or by_person(node)}
     taken.update(node.name for node in new)
     for _ in range(count - len(new)):
         new.append(DeclaredNode(name=_free_name(taken, pool.name), pool=pool.name, path=path,
                                 state=NodeCondition.BOOTING))
+    return _boot(tx, pool, new, {node.name: node for node in every}, now_ms)
+
+
+def _boot(tx: Transaction, pool: Pool, new: Sequence[DeclaredNode], known: Mapping[str, Node],
+          now_ms: int) -> tuple[str, ...]:
+    if not new:
+        return ()
+    records = Records(tx, now_ms)
     for node in new:
-        put(tx, node, pool, "made", now_ms)
+        records.put(node, pool, "file" if node.name in known and _given_back(known[node.name]) else "made",
+                    known.get(node.name))
+    records.write()
     tx.events.add("capacity.requested", now_ms, pool=pool.name, nodes=[node.name for node in new])
     return tuple(node.name for node in new)
+
+
+def _given_back(node: Node) -> bool:
+    """A node of the file's that the pool did without; of others only the name is used again."""
+    return node.lifecycle is NodeLifecycle.GONE and node.origin == "retired"
+
+
+def _again(node: Node) -> DeclaredNode:
+    return DeclaredNode(name=node.name, pool=node.pool, path=node.path, domain=node.domain,
+                        state=NodeCondition.BOOTING)
 
 
 def _shrink(tx: Transaction, staying: Sequence[Node], surplus: int, now_ms: int) -> Settled:
@@ -100,10 +126,6 @@ def _by_gang(nodes: Sequence[Node], busy: Busy) -> list[Node]:
 
 def _gangs_on(node: Node, busy: Busy) -> tuple[str, ...]:
     return tuple(sorted(set(busy[node.name].values())))
-
-
-def _drained_by_person(node: Node) -> bool:
-    return node.drain_owner not in (None, *OWN)
 
 
 def _free_name(taken: set[str], pool: str) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 from gangline.model.fleet import Fleet
 from gangline.model.states import NodeLifecycle
 from gangline.service.backoff import Backoff
-from gangline.service.inventory import FILE_OWNER, SCALE_OWNER, give_back, leave
+from gangline.service.inventory import DROPPED, FILE_OWNER, SCALE_OWNER, fail, give_back, leave, leaves
 from gangline.service.scaling import keep_sizes
 from gangline.store import Node, Store, Transaction
 
@@ -19,7 +20,13 @@ class Tending:
     """What one server remembers between passes."""
 
     backoff: Backoff = field(default_factory=Backoff)
-    booting: dict[str, str] = field(default_factory=dict)  # node: pool, as the last pass found them
+    booting: Set[str] = frozenset()  # as the last pass found them
+
+    @property
+    def settled(self) -> bool:
+        """Nothing is awaited: while no node boots or is to leave either, and no size is asked for, `tend` has
+        nothing to do."""
+        return not self.booting and self.backoff.next_ms() is None
 
 
 def tend(store: Store, fleet: Fleet, memory: Tending, *, now_ms: int) -> int | None:
@@ -29,48 +36,38 @@ def tend(store: Store, fleet: Fleet, memory: Tending, *, now_ms: int) -> int | N
     says, by as much again and at least a minute, has failed: it is gone, and its pool is not asked again
     for a while (`Backoff`). Pools that were asked for a size are brought nearer to it.
     """
-    failed: set[str] = set()
     with store.transaction() as tx:
         unsettled = tx.nodes.unsettled(SCALE_OWNER)
-        booting = [node for node in unsettled if node.lifecycle is NodeLifecycle.BOOTING]
-        late = [node for node in booting if _deadline_ms(node, fleet) <= now_ms]
-        for node in unsettled:
-            if not tx.leases.open_on(node.name):
-                _go(tx, node, now_ms, late=node in late)
-                failed.update([node.pool] if node in late else ())
+        booting = {node.name: node for node in unsettled if node.lifecycle is NodeLifecycle.BOOTING}
+        late = {name for name, node in booting.items() if _deadline_ms(node, fleet) <= now_ms}
+        due = [node for node in unsettled if node.name in late or leaves(node)]
+        busy = tx.leases.busy([node.name for node in due])
+        for node in due:
+            if node.name not in busy:
+                _go(tx, node, now_ms, late=node.name in late)
             elif node.origin == "dropped" and node.drain_owner is None:  # a person has lifted a drain of theirs
-                tx.nodes.drain(node.name, FILE_OWNER, "no longer in the fleet file")
-        came = [pool for name, pool in memory.booting.items() if _came(tx, name, booting)]
-        for pool in came:
-            memory.backoff.came(pool)
-        for pool in failed:
-            memory.backoff.failed(pool, now_ms)
+                tx.nodes.drain(node.name, FILE_OWNER, DROPPED)
+        for node in tx.nodes.some(memory.booting - booting.keys()).values():
+            if node.lifecycle is NodeLifecycle.READY:
+                memory.backoff.came(node.pool)
+        for name in late:
+            memory.backoff.failed(booting[name].pool, now_ms)
         for pool in memory.backoff.ended(now_ms):
             tx.nodes.stir(pool)
         keep_sizes(tx, fleet, memory.backoff, now_ms)
-    memory.booting = {node.name: node.pool for node in booting if node not in late}
+    memory.booting = booting.keys() - late
     again_ms = memory.backoff.next_ms()
-    dues = [_deadline_ms(node, fleet) for node in booting if node not in late]
+    dues = [_deadline_ms(booting[name], fleet) for name in memory.booting]
     return min(dues if again_ms is None else [*dues, again_ms], default=None)
 
 
 def _go(tx: Transaction, node: Node, now_ms: int, *, late: bool) -> None:
     if late:
-        tx.nodes.gone(node.name)
-        tx.events.add("capacity.failed", now_ms, pool=node.pool, node=node.name,
-                      text=f"node {node.name} did not come up in time")
+        fail(tx, node, now_ms)
     elif node.origin == "dropped":
         leave(tx, node, now_ms)
-    elif node.drain_owner == SCALE_OWNER:
+    else:
         give_back(tx, node, now_ms)
-
-
-def _came(tx: Transaction, name: str, booting: list[Node]) -> bool:
-    """A node that booted at the last pass is up now."""
-    if any(node.name == name for node in booting):
-        return False
-    node = tx.nodes.find(name)
-    return node is not None and node.lifecycle is NodeLifecycle.READY
 
 
 def _deadline_ms(node: Node, fleet: Fleet) -> int:

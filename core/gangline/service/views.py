@@ -142,8 +142,8 @@ def node_view(node: Node, busy: dict[int, str], seen_ms: int | None) -> NodeView
     drain = None if node.drain_owner is None else DrainView(owner=node.drain_owner, reason=node.drain_reason)
     return NodeView(
         node=node.name, pool=node.pool, engine=node.engine, gpu_type=node.gpu_type, gpu_count=node.gpu_count,
-        zone=node.zone, fabric=node.fabric, path=node.path, address=node.address, emulated=node.emulated,
-        lifecycle=node.lifecycle, drain=drain, healthy=node.healthy,
+        zone=node.zone, fabric=node.fabric, path=node.path, domain=node.domain, address=node.address,
+        emulated=node.emulated, lifecycle=node.lifecycle, drain=drain, healthy=node.healthy,
         free_gpus=tuple(gpu for gpu in range(node.gpu_count) if gpu not in busy),
         gangs=tuple(sorted(set(busy.values()))), incarnation=node.incarnation, seen_ms=seen_ms,
         price_nano_per_gpu_hour=node.price_nano_per_gpu_hour, currency=node.currency,

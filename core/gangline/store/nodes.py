@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
 from sqlalchemy import func, insert, or_, select, update
@@ -76,6 +76,18 @@ class Nodes:
     def replace(self, node: Node) -> None:
         """Writes the record of a node that exists."""
         self._set(node.name, **columns(node))
+
+    def add_all(self, new: Sequence[Node]) -> None:
+        """Adds nodes, many at a time."""
+        self._scope.run_all(insert(nodes), [columns(node) for node in new])
+        for node in new:
+            self._scope.move(node=node.name)
+
+    def replace_all(self, known: Sequence[Node]) -> None:
+        """Writes the records of nodes that exist, many at a time."""
+        self._scope.run_all(_SET, [{"key_name": node.name, **columns(node)} for node in known])
+        for node in known:
+            self._scope.move(node=node.name)
 
     def joined(self, name: str, incarnation: str) -> None:
         """Its supervisor answers: the node is ready and healthy."""

@@ -22,6 +22,11 @@ class Turn:
         self._holder: int | None = None
         self._waiting: deque[threading.Lock] = deque()
 
+    @property
+    def waiting(self) -> int:
+        """How many wait for it."""
+        return len(self._waiting)
+
     def __enter__(self) -> None:
         me = threading.get_ident()
         if self._holder == me:

@@ -16,7 +16,8 @@ from gangline.model.volume import FileEntry
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """A machine of the fleet. `origin` is "file" (declared) or "made" (provisioned); "dropped" when the
-    file names it no longer, "retired" when its pool has given it back and may ask for it again.
+    file names it no longer, "retired" when the file names it and its pool does without it: asked to, or
+    because it did not come.
 
     `healthy` is false from the loss of its supervisor until the next one says hello. `idle_ms` is since
     when no lease holds any of it, as long as none does; 0 when that is not known. `strikes` are the ends

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gangline.plan.outcome import NodeChoice, Resize, Retirement
+from gangline.plan.snapshot import UNKNOWN_MS, PendingGang, RunningGang
 from reference.asking import Use, choices_of, widest
 from reference.placing import Spot
 from reference.world import Row, World
-
-from gangline.plan.outcome import NodeChoice, Resize, Retirement
-from gangline.plan.snapshot import UNKNOWN_MS, PendingGang, RunningGang
 
 
 def grow_placed(world: World, use: Use, placed: dict[str, Spot]) -> None:

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice, product
 
-from reference.world import Row, World
-
 from gangline.model.gpu import CPU, GpuAsk
 from gangline.plan.snapshot import PendingGang, RunningGang, TenantState
+from reference.world import Row, World
 
 MOST_CHOICES = 256
 
@@ -30,21 +29,22 @@ class Choice:
     rank: int
     asks: tuple[GpuAsk, ...]  # by role
     needs: tuple[Need, ...]
-    gpus: tuple[tuple[str, int], ...]  # (type, count) of the asks alone
+    gpus: tuple[tuple[str, int], ...]  # (type, count) it takes at least
 
 
 def choices_of(world: World, gang: PendingGang) -> list[Choice]:
     """One alternative per role, in rank order."""
     known = [[ask for ask in dict.fromkeys(role.asks) if ask.type in world.types] for role in gang.roles]
-    return [_choice(gang, rank, asks) for rank, asks in enumerate(islice(product(*known), MOST_CHOICES))]
+    return [_choice(world, gang, rank, asks) for rank, asks in enumerate(islice(product(*known), MOST_CHOICES))]
 
 
-def _choice(gang: PendingGang, rank: int, asks: tuple[GpuAsk, ...]) -> Choice:
+def _choice(world: World, gang: PendingGang, rank: int, asks: tuple[GpuAsk, ...]) -> Choice:
     sizes: Counter[GpuAsk] = Counter()
     gpus: Counter[str] = Counter()
     for role, ask in zip(gang.roles, asks, strict=True):
         sizes[ask] += role.size
-        gpus[ask.type] += role.size * ask.count
+        nodes = [row.count for row in world.rows if world.meets(gang, ask, row)]
+        gpus[ask.type] += role.size * (ask.count if is_single(gang) else min(nodes, default=ask.count))
     ordered = sorted(sizes, key=lambda ask: (ask.type, -ask.count))
     needs = []
     for at, ask in enumerate(ordered):
@@ -127,7 +127,8 @@ class Use:
             return False
         if tenant.borrow is not None and self.of(tenant.name, kind) + new > quota[kind] + tenant.borrow:
             return False
-        members = [other for other in self.tenants.values() if other.cohort == tenant.cohort and kind in dict(other.quota)]
+        members = [other for other in self.tenants.values()
+                   if other.cohort == tenant.cohort and kind in dict(other.quota)]
         return (sum(self.of(other.name, kind) for other in members) + new
                 <= sum(dict(other.quota)[kind] for other in members))
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gangline.plan.snapshot import UNKNOWN_MS, PendingGang
 from reference.asking import Choice, Need, block_of, is_single, widest
 from reference.world import Row, World
-
-from gangline.plan.snapshot import UNKNOWN_MS, PendingGang
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,8 @@ def _subtrees(world: World, gang: PendingGang, choice: Choice) -> list[Set]:
         if rows is not None:
             times = [ready[row] for row in rows]
             virtual = [row for row in rows if row.virtual]
-            rank = (max(times), times.count(UNKNOWN_MS), len(virtual), sum(map(world.price, virtual)), choice.rank, subtree)
+            price = sum(map(world.price, virtual))
+            rank = (max(times), times.count(UNKNOWN_MS), len(virtual), price, choice.rank, subtree)
             found.append(Set(choice, rows, times, rank))
     return found
 
@@ -115,5 +115,6 @@ def could_ever_be(world: World, gang: PendingGang, choices: list[Choice]) -> boo
     if is_single(gang):
         return any(world.meets(gang, choice.asks[0], row) for choice in choices for row in world.rows)
     level = widest(world, gang)
-    return any(_soonest(world, gang, choice, {row: 0 for row in world.rows if row.subtree[level] == subtree}) is not None
-               for choice in choices for subtree in {row.subtree[level] for row in world.rows})
+    subtrees = [{row: 0 for row in world.rows if row.subtree[level] == subtree}
+                for subtree in {row.subtree[level] for row in world.rows}]
+    return any(_soonest(world, gang, choice, rows) is not None for choice in choices for rows in subtrees)

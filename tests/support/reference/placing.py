@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reference.asking import Choice, Need, Offers, Use, block_of, choices_of, counted, enough, is_single, meeting, widest
-from reference.world import Row, World
-
 from gangline.plan.outcome import NodeChoice
 from gangline.plan.snapshot import Held, PendingGang
 from gangline.plan.topology import LEAF
+from reference.asking import (
+    Choice,
+    Need,
+    Offers,
+    Use,
+    block_of,
+    choices_of,
+    counted,
+    enough,
+    is_single,
+    meeting,
+    widest,
+)
+from reference.world import Row, World
 
 Members = tuple[NodeChoice, ...]
 
@@ -107,7 +118,8 @@ def _single(world: World, gang: PendingGang, choice: Choice, rows: list[Row]) ->
 
     def rank(row: Row) -> tuple[object, ...]:
         free = len(row.free)
-        return (row.whole, useless(free - ask.count) - useless(free), free, world.leaf_whole[row.subtree[LEAF]], row.index)
+        growth = useless(free - ask.count) - useless(free)
+        return row.whole, growth, free, world.leaf_whole[row.subtree[LEAF]], row.index
 
     fits = [row for row in rows if row.in_service and len(row.free) >= ask.count and world.meets(gang, ask, row)]
     if not fits:
@@ -153,7 +165,8 @@ def complete(world: World, use: Use, gang: PendingGang, keeps: list[Held], offer
         if is_single(gang):
             members = _again(world, gang, choice, keeps[0])
         else:
-            levels = [level for level in range(widest(world, gang) + 1) if len({row.subtree[level] for row in rows}) == 1]
+            levels = [level for level in range(widest(world, gang) + 1)
+                      if len({row.subtree[level] for row in rows}) == 1]
             found = (_beside(world, gang, choice, rows, level) for level in levels)
             members = next((each for each in found if each is not None), None)
         if members is None:
@@ -181,7 +194,8 @@ def _beside(world: World, gang: PendingGang, choice: Choice, keeps: list[Row], l
         return None
 
     def rank(row: Row) -> tuple[int, int, int]:
-        shared = next(near for near in range(level + 1) if any(row.subtree[near] == home.subtree[near] for home in keeps))
+        shared = next(near for near in range(level + 1)
+                      if any(row.subtree[near] == home.subtree[near] for home in keeps))
         return shared, row.count, row.index
 
     taken = list(keeps)

@@ -5,14 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from reference.afterwards import grow_placed, grow_running, retire, warm_up
-from reference.asking import Offers, Use, choices_of, is_single
-from reference.forecasting import Set, could_ever_be, forecast, just_in_time
-from reference.placing import Spot, complete, gpus_of, kept, place
-from reference.preempting import Eviction, evict
-from reference.turns import groups, next_of
-from reference.world import Row, World
-
 from gangline.plan.outcome import (
     CapacityRequest,
     Placement,
@@ -26,6 +18,13 @@ from gangline.plan.outcome import (
 )
 from gangline.plan.policy import Policy
 from gangline.plan.snapshot import UNKNOWN_MS, PendingGang, Snapshot
+from reference.afterwards import grow_placed, grow_running, retire, warm_up
+from reference.asking import Offers, Use, choices_of, is_single
+from reference.forecasting import Set, could_ever_be, forecast, just_in_time
+from reference.placing import Spot, complete, gpus_of, kept, place
+from reference.preempting import Eviction, evict
+from reference.turns import groups, next_of
+from reference.world import Row, World
 
 
 def reference_plan(snapshot: Snapshot, policy: Policy, now_ms: int) -> Plan:
@@ -57,6 +56,7 @@ class _Pass:
         self.asked: Counter[str] = Counter()
         self.asked_for: dict[str, list[str]] = {}
         self.given_reservations = 0
+        self.evicted_for = 0
         self.latest_claim_ms = 0
 
     def run(self) -> Plan:
@@ -117,21 +117,23 @@ class _Pass:
                 self.waits[other.gang] = _Wait(other, like=wait)
 
     def _decide(self, wait: _Wait, offers: Offers) -> bool:
-        """Ask, reserve or preempt for a blocked gang; whether anything was decided."""
-        found = forecast(self.world, wait.gang, offers.choices)
+        """Ask, preempt or reserve for a blocked gang; whether anything was decided."""
+        gang, policy = wait.gang, self.policy
+        found = forecast(self.world, gang, offers.choices)
         if found is not None and found.moving:
             self._move(wait, found)
             return True
-        if found is None or self.given_reservations >= self.policy.reserve_first:
+        if policy.preempt and self.evicted_for < policy.preempt_first:
+            eviction = evict(self.world, self.use, gang, offers.choices)
+            if eviction is not None:
+                self._evict(gang, eviction)
+                wait.reserved = True
+                return True
+        waited = self.now_ms - gang.since_ms >= policy.reserve_after_ms
+        if found is None or not waited or self.given_reservations >= policy.reserve_first:
             return False
-        eviction = evict(self.world, self.use, wait.gang, offers.choices) if self.policy.preempt else None
-        if eviction is not None:
-            self._evict(wait.gang, eviction)
-        elif self.now_ms - wait.gang.since_ms < self.policy.reserve_after_ms:
-            return False
-        else:
-            rows = just_in_time(self.world, wait.gang, found)
-            self._reserve(wait.gang, [row for row in rows if row.in_service and row.claim is None], found.start_ms)
+        rows = just_in_time(self.world, gang, found)
+        self._reserve(gang, [row for row in rows if row.in_service and row.claim is None], found.start_ms)
         self.given_reservations += 1
         wait.reserved = True
         return True
@@ -167,11 +169,13 @@ class _Pass:
     def _tell(self, gang: PendingGang, rows: list[Row], at_ms: int) -> None:
         nodes = tuple(row.node.name for row in sorted(rows, key=lambda row: row.index) if not row.new)
         if nodes:
-            self.reservations.append(Reservation(gang=gang.gang, nodes=nodes, at_ms=None if at_ms == UNKNOWN_MS else at_ms))
+            known_ms = None if at_ms == UNKNOWN_MS else at_ms
+            self.reservations.append(Reservation(gang=gang.gang, nodes=nodes, at_ms=known_ms))
 
     def _evict(self, gang: PendingGang, eviction: Eviction) -> None:
         for run in eviction.ended:
-            self.preemptions.append(Preemption(gang=run.gang, gangs=(gang.gang,), reclaim=run.priority >= gang.priority))
+            reclaim = run.priority >= gang.priority
+            self.preemptions.append(Preemption(gang=run.gang, gangs=(gang.gang,), reclaim=reclaim))
             self.world.ending.add(run.gang)
             self.world.end(run, self.world.rows)
         for run, rows in eviction.shrunk:
@@ -179,6 +183,7 @@ class _Pass:
                                        nodes=tuple(row.node.name for row in rows), gangs=(gang.gang,)))
             self.world.shrunk.add(run.gang)
             self.world.end(run, rows)
+        self.evicted_for += 1
         self._reserve(gang, eviction.used, eviction.at_ms)
 
     # What becomes of it.

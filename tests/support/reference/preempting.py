@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gangline.plan.snapshot import PendingGang, RunningGang
 from reference.asking import Choice, Use, block_of, enough, is_single, meeting, widest
 from reference.world import Row, World
-
-from gangline.plan.snapshot import PendingGang, RunningGang
 
 
 @dataclass(frozen=True)
@@ -35,14 +34,15 @@ def evict(world: World, use: Use, gang: PendingGang, choices: list[Choice]) -> E
             room = _Room(world, gang, choice, rows)
             if room.enough_without(set(), set()):
                 return None
-            option = room.make(victims)
-            if option is not None:
-                options.append(option)
+            allowed = [option for option in room.make(victims) if is_single(gang) or use.allows(
+                gang.tenant, [(row.node.gpu.type, row.count) for row in option.used])]
+            options += allowed[:1]
     return min(options, key=lambda option: option.value, default=None)
 
 
 def _by_subtree(rows: list[Row], level: int) -> list[list[Row]]:
-    return [[row for row in rows if row.subtree[level] == subtree] for subtree in sorted({row.subtree[level] for row in rows})]
+    return [[row for row in rows if row.subtree[level] == subtree]
+            for subtree in sorted({row.subtree[level] for row in rows})]
 
 
 def _victims(world: World, use: Use, gang: PendingGang, choice: Choice) -> list[RunningGang]:
@@ -70,20 +70,21 @@ class _Room:
     choice: Choice
     rows: list[Row]
 
-    def make(self, victims: list[RunningGang]) -> Eviction | None:
+    def make(self, victims: list[RunningGang]) -> list[Eviction]:
+        """What could be done: elastic gangs shrink, else gangs end."""
         here = [run for run in victims if any(row.gpus_of(run.gang) for row in self.rows)]
         elastic = [run for run in here if 0 < run.least < len(self._rows_of(run))]
         given = {run.gang: self._rows_of(run)[run.least:] for run in elastic}
-        shrunk = _least(elastic, lambda some: self.enough_without(
-            {run.gang for run in some}, {row for run in some for row in given[run.gang]}))
-        if shrunk is not None:
-            names, left = {run.gang for run in shrunk}, {row for run in shrunk for row in given[run.gang]}
-            used = self._used(names, left)
-            return self._eviction(shrunk, used, shrink=True)
-        ended = _least(here, lambda some: self.enough_without({run.gang for run in some}, set(self.rows)))
-        if ended is None:
-            return None
-        return self._eviction(ended, self._used({run.gang for run in ended}, set(self.rows)), shrink=False)
+        found = []
+        for candidates, shrink in ((elastic, True), (here, False)):
+            def left(some: list[RunningGang], shrink: bool = shrink) -> set[Row]:
+                return {row for run in some for row in given[run.gang]} if shrink else set(self.rows)
+
+            chosen = _least(candidates, lambda some, left=left: self.enough_without({r.gang for r in some}, left(some)))
+            if chosen is not None:
+                used = self._used({run.gang for run in chosen}, left(chosen))
+                found.append(self._eviction(chosen, used, shrink=shrink))
+        return found
 
     def _rows_of(self, run: RunningGang) -> list[Row]:
         return sorted((row for row, _ in self.world.held_rows(run.holds)), key=lambda row: row.index)
@@ -133,7 +134,8 @@ def _in_blocks(rows: list[Row], block: int) -> list[Row]:
     return kept
 
 
-def _least(candidates: list[RunningGang], enough_after: Callable[[list[RunningGang]], bool]) -> list[RunningGang] | None:
+def _least(candidates: list[RunningGang],
+           enough_after: Callable[[list[RunningGang]], bool]) -> list[RunningGang] | None:
     """Candidates in order until they are enough, then, last added first, without those not needed."""
     chosen: list[RunningGang] = []
     while not chosen or not enough_after(chosen):

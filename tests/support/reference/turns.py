@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reference.asking import Use
-from reference.world import World
-
 from gangline.plan.policy import Order
 from gangline.plan.snapshot import PendingGang
+from reference.asking import Use
+from reference.world import World
 
 AGED_BY = 100
 

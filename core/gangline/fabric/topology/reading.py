@@ -14,7 +14,7 @@ from gangline.fabric.topology.values import Finding, Place, Source, Topology
 Format = Literal["auto", "slurm-conf", "slurm-yaml", "topograph", "k8s"]
 FORMATS: tuple[str, ...] = get_args(Format)
 
-_CONF_LINE = re.compile(r"^\s*(SwitchName|BlockName|BlockSizes)\s*=", re.IGNORECASE | re.MULTILINE)
+_CONF_LINE = re.compile(r"^\s*(SwitchName|BlockName|BlockSizes|AggregatedBlock)\s*=", re.IGNORECASE | re.MULTILINE)
 
 
 def read_topology(text: str, name: str, format: str = "auto") -> Topology:

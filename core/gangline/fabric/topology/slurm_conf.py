@@ -1,4 +1,4 @@
-"""Slurm's topology.conf, which Topograph writes too: lines of SwitchName=… and of BlockName=…."""
+"""Slurm's topology.conf, which Topograph writes too, and what `scontrol show topology` prints of it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ FORMAT = "slurm-conf"
 
 _PAIR = re.compile(r"\s*([A-Za-z][A-Za-z0-9_]*)\s*=\s*(\"[^\"]*\"|[^\s\"]+)")
 _KINDS = {
-    "switchname": {"switchname", "switches", "nodes", "linkspeed"},
-    "blockname": {"blockname", "nodes"},
+    "switchname": {"switchname", "switches", "nodes", "linkspeed", "level"},
+    "blockname": {"blockname", "nodes", "blockindex", "blocksize"},
+    "aggregatedblock": {"aggregatedblock", "nodes", "blockindex", "blocksize"},
     "blocksizes": {"blocksizes"},
 }
 
@@ -82,13 +83,18 @@ class _Read:
                 raise self.source.refuse(f"unknown parameter {key}", line=line, fix="remove it or check its spelling")
         match kind:
             case "switchname":
-                for name in self._names(pairs[kind], line):
-                    self.switches.append(Switch(name=name, switches=self._names(pairs.get("switches"), line),
-                                                nodes=self._names(pairs.get("nodes"), line), line=line))
+                below = self._names(pairs.get("switches"), line)
+                # scontrol tells a level, and of a switch above others all nodes under those too.
+                told = None if below and "level" in pairs else pairs.get("nodes")
+                self.switches += [Switch(name=name, switches=below, nodes=self._names(told, line), line=line)
+                                  for name in self._names(pairs[kind], line)]
             case "blockname":
                 if "nodes" not in pairs:
                     raise self.source.refuse(f"block {pairs[kind]} has no Nodes", line=line, fix="add Nodes=")
                 self.blocks.append(Block(name=pairs[kind], nodes=self._names(pairs["nodes"], line), line=line))
+                self._size(pairs, line)
+            case "aggregatedblock":
+                self._size(pairs, line)
             case _:
                 self.sizes, self.sizes_line = self._sizes(pairs[kind], line), line
 
@@ -116,6 +122,12 @@ class _Read:
             return expand(text)
         except ValueError as exc:
             raise self.source.refuse(str(exc), line=line, fix="write a list such as n[001-018,020]") from None
+
+    def _size(self, pairs: dict[str, str], line: int) -> None:
+        """Takes the size that scontrol tells of each block in place of a list of all."""
+        if "blocksize" in pairs:
+            self.sizes = tuple(sorted({*self.sizes, *self._sizes(pairs["blocksize"], line)}))
+            self.sizes_line = line
 
     def _sizes(self, text: str, line: int) -> tuple[int, ...]:
         words = text.split(",")
