@@ -7,8 +7,8 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from conftest import DAGS, child_environ
 
+from conftest import DAGS, child_environ
 from gangline.client import Client
 from gangline.model.states import GangState
 

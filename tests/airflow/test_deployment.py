@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import DAGS, child_environ
 from deployment import STATE_S, Deployment, running, wait_for
 
+from conftest import DAGS, child_environ
 from gangline.client import Client
 from gangline.model.gang import GangView
 from gangline.model.states import GangState

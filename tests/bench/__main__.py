@@ -18,7 +18,7 @@ from lab import Lab
 from rich.console import Console
 from table import Row, print_table
 
-NAMES = ("startup", "rank_death", "checkpoint", "watchers", "planning", "parse")
+NAMES = ("startup", "rank_death", "checkpoint", "watchers", "planning", "backlog", "replay", "parse")
 ROUNDS = 5
 LOADED = 0.25  # of all cores, taken by others
 

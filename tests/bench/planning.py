@@ -23,8 +23,8 @@ LEAF, LEAVES, SPINES = 32, 16, 4  # nodes of a leaf, leaves of a spine, spines o
 TYPES = ("H100", "H200", "A100")
 # Gangs of 2 nodes and more by size, per 1,000, of 466,867 jobs (alibaba/clusterdata, cluster-trace-v2026-spot-gpu);
 # beyond 16 nodes gathered into a few sizes.
-SIZES = {2: 335, 3: 117, 4: 134, 5: 43, 6: 45, 7: 40, 8: 63, 9: 16, 10: 14, 11: 12, 12: 12, 13: 9, 14: 7, 15: 14, 16: 22,
-         24: 35, 32: 40, 64: 30, 128: 12}
+SIZES = {2: 335, 3: 117, 4: 134, 5: 43, 6: 45, 7: 40, 8: 63, 9: 16, 10: 14, 11: 12, 12: 12, 13: 9, 14: 7, 15: 14,
+         16: 22, 24: 35, 32: 40, 64: 30, 128: 12}
 RDMA = 0.8
 NOW_MS = 10_000_000
 HOUR_MS = 3_600_000

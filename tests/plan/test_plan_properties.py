@@ -20,12 +20,13 @@ from gangline.plan.snapshot import Held, NodeState, PendingGang, Snapshot
 
 quick = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # Whose turn it is depends on nothing that a plan changes.
-STEADY = Policy(fair=False, age_after_ms=None, preempt=False)
+STEADY = Policy(fair=False, age_after_ms=None, preempt=False, backfill=Order.SUBMITTED)
 
 
 def unlimited(snapshot: Snapshot) -> Snapshot:
-    """The world without quotas: a gang that starts later cannot take the quota of one that waits."""
-    return changed(snapshot, tenants=())
+    """The world without what lets a gang that starts later, or asks later, change what was decided for one before it:
+    without quotas, and without pools that wait before they are asked or boot nodes for nobody."""
+    return changed(snapshot, tenants=(), pools=[replace(p, delay_ms=0, warm=0) for p in snapshot.pools])
 
 
 @quick

@@ -266,6 +266,16 @@ class FleetState:
             if self.busy_until[row] == 0:
                 self.idle[row] = now_ms
 
+    def hold_whole(self, rows: Ints, until_ms: int) -> None:
+        """`hold` of all GPUs of many rows at once."""
+        self.until[rows] = np.where(self.until[rows] < 0, -1, max(1, until_ms))
+        self.free[rows], self.busy_until[rows] = 0, max(1, until_ms)
+
+    def release_whole(self, rows: Ints, now_ms: int) -> None:
+        """`release` of all GPUs of many rows at once."""
+        self.until[rows] = np.minimum(self.until[rows], 0)
+        self.free[rows], self.busy_until[rows], self.idle[rows] = self.map.count[rows], 0, now_ms
+
     def serve(self, row: int, *, usable: bool, usable_ms: int = 0) -> None:
         """Whether the node takes work, and if not, when it is expected to (0: nothing says)."""
         self.base[row] = 0 if usable else (usable_ms if usable_ms > 0 else DOWN_MS)
