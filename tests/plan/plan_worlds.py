@@ -235,6 +235,9 @@ class _World:
             replace(n, free_gpus=tuple(self.free[n.name])) for n in self.nodes))
 
     def tenants(self) -> tuple[TenantState, ...]:
+        if self.one(True, *[False] * 4):  # all of one cohort, so that some hold what others want back
+            return tuple(TenantState(name=name, quota=(("H100", self.one(8, 16, 24)),), cohort="c1")
+                         for name in TENANTS)
         return tuple(TenantState(
             name=name, weight=self.one(1, 1, 2),
             quota=tuple((kind, self.one(0, 8, 16, 24, 40)) for kind in ("H100", "B300") if self.one(True, True, False)),

@@ -108,6 +108,15 @@ class Machine(RuleBasedStateMachine):
         for request in decided.capacity:
             fleet.provision(self.world.store, self.world.fleet.pools[0], request.nodes, now_ms=now_ms)
 
+    @rule()
+    def a_good_moment(self) -> None:
+        """A pass, and every node does what it is told at once; ranks go on running."""
+        self.a_pass_as_the_server_makes_it()
+        for _ in range(2):
+            for node in self.world.incarnations:
+                for order in self.orders(node):
+                    self.send(node, well(order)[:1])
+
     @rule(node=NODES)
     def plan_that_is_stale(self, node: str) -> None:
         stale = greedy(loop.snapshot(self.world.store, self.world.fleet, now_ms=self.world.now_ms))

@@ -163,8 +163,8 @@ class Decision:
         chosen = found.rows
         if not demand.single and not demand.block and len(found.choice.needs) == 1 and found.start_ms < UNKNOWN_MS:
             chosen = just_in_time(board, found, found.choice.needs[0])
-        rows = chosen[board.in_service[chosen] & (board.claim[chosen] < 0)]
-        self._reserve(gang, rows, found.start_ms)
+        rows = chosen[board.in_service[chosen]]
+        self._reserve(gang, rows[board.claim[rows] < 0], found.start_ms)
         board.keep(rows, gang, found.start_ms)
         return True
 

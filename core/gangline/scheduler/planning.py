@@ -69,7 +69,7 @@ class Planning:
         began_ns = time.perf_counter_ns()
         found = plan(inputs.snapshot, inputs.policy, now_ms)
         duration_us = (time.perf_counter_ns() - began_ns) // 1000
-        faults = check(inputs.snapshot, found)
+        faults = check(inputs.snapshot, found, inputs.policy)
         if faults:
             # A planner fault must not move anything; every gang keeps its state for the next pass.
             _log.error("plan refused: %s", "; ".join(faults))

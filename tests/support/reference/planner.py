@@ -133,7 +133,7 @@ class _Pass:
         if found is None or not waited or self.given_reservations >= policy.reserve_first:
             return False
         rows = just_in_time(self.world, gang, found)
-        self._reserve(gang, [row for row in rows if row.in_service and row.claim is None], found.start_ms)
+        self._reserve(gang, [row for row in rows if row.in_service], found.start_ms)
         self.given_reservations += 1
         wait.reserved = True
         return True

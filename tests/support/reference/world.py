@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from gangline.model.gpu import GpuAsk
 from gangline.plan.outcome import NodeChoice
 from gangline.plan.policy import Policy
-from gangline.plan.snapshot import UNKNOWN_MS, NodeState, PendingGang, PoolState, RunningGang, Snapshot
+from gangline.plan.snapshot import UNKNOWN_MS, Held, NodeState, PendingGang, PoolState, RunningGang, Snapshot
 from gangline.plan.topology import LEAF, Levels, growth_path, network_of, padded, subtree_keys
 
 SPARE = ""  # spares are claimed for whoever is in repair
@@ -135,7 +137,7 @@ class World:
             for row, gpus in self.held_rows(gang.held):
                 row.leases |= {gpu: Lease(gang.gang, UNKNOWN_MS) for gpu in gpus}
 
-    def held_rows(self, holds: object) -> list[tuple[Row, tuple[int, ...]]]:
+    def held_rows(self, holds: Iterable[Held]) -> list[tuple[Row, tuple[int, ...]]]:
         """Leases on nodes that are there."""
         return [(self.by_name[held.node], held.gpus) for held in holds if held.node in self.by_name]
 
@@ -147,7 +149,7 @@ class World:
 
     # Who may take what.
 
-    def meets(self, gang: PendingGang, ask: object, row: Row) -> bool:
+    def meets(self, gang: PendingGang, ask: GpuAsk, row: Row) -> bool:
         """Whether the row could ever give the gang that, busy or not."""
         node = row.node
         pool = self.pools.get(node.pool)
