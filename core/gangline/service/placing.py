@@ -50,7 +50,6 @@ def commit_plan(store: Store, decided: Plan, *, now_ms: int) -> Committed:
 
 def _make_room(tx: Transaction, decided: Plan, now_ms: int) -> list[tuple[str, str]]:
     """Who was not told to make room after all, and why."""
-    refused = []
     gangs = tx.gangs.some({*(release.gang for release in decided.releases),
                            *(preemption.gang for preemption in decided.preemptions),
                            *(change.gang for change in decided.resizes)})
@@ -59,17 +58,13 @@ def _make_room(tx: Transaction, decided: Plan, now_ms: int) -> list[tuple[str, s
         if gang is not None and gang.state is GangState.QUEUED:
             life.close_leases(tx, [lease for lease in tx.leases.open_of(gang.id) if lease.node in release.nodes],
                               now_ms)
-    for preemption in decided.preemptions:
-        if preemption.gang not in gangs or not life.preempt(
-                tx, gangs[preemption.gang], preemption.gangs, now_ms, reclaim=preemption.reclaim):
-            refused.append((preemption.gang, "it makes no room: it ends already"))
-    for change in decided.resizes:
-        if change.gang not in gangs or not life.resize(
-                tx, gangs[change.gang], change.size, change.nodes, now_ms, for_gangs=change.gangs):
-            refused.append((change.gang, "it keeps its size: it ends already, or may not have that one"))
+    told = {each.gang: each.gang in gangs and life.preempt(tx, gangs[each.gang], each.gangs, now_ms,
+                                                           reclaim=each.reclaim) for each in decided.preemptions}
+    told |= {each.gang: each.gang in gangs and life.resize(tx, gangs[each.gang], each.size, each.nodes, now_ms,
+                                                           for_gangs=each.gangs) for each in decided.resizes}
     for retirement in decided.retirements:
         fleet_service.retire(tx, retirement.nodes, now_ms)
-    return refused
+    return [(gang, "it makes no room: it ends already, or has that size") for gang, done in told.items() if not done]
 
 
 def _batches(placements: Iterable[Placement]) -> Iterator[list[Placement]]:
