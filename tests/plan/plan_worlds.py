@@ -168,7 +168,7 @@ def _started(gang: PendingGang, holds: tuple[Held, ...], now_ms: int) -> Running
 
 def _boot(after: _After, pool: str, count: int) -> None:
     grown = after.pools[pool]
-    path = growth_path(grown, tuple(after.nodes.values()))
+    path = growth_path(pool, (node.path for node in after.nodes.values() if node.pool == pool and not node.gone))
     for index in range(count):
         name = f"{pool}-new-{grown.nodes + index}"
         after.nodes[name] = NodeState(name=name, pool=pool, gpu=grown.gpu, zone=grown.zone, fabric=grown.fabric,

@@ -188,7 +188,7 @@ def _virtual(pools: Iterable[PoolState], nodes: Sequence[NodeState]) -> list[Nod
         by_pool.setdefault(node.pool, []).append(node)
     made = []
     for pool in pools:
-        path = growth_path(pool, tuple(by_pool.get(pool.name, ())))
+        path = growth_path(pool.name, (node.path for node in by_pool.get(pool.name, ())))
         names = (name for index in range(1, pool.most + len(taken) + 1)
                  if (name := f"{pool.name}+{index}") not in taken)
         made += [NodeState(name=next(names), pool=pool.name, gpu=pool.gpu, zone=pool.zone,

@@ -7,9 +7,10 @@ by itself, so "leaf" and "spine" mean the same in networks of different depth.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gangline.plan.snapshot import NodeState, PoolState
+from gangline.plan.snapshot import NodeState
 
 Key = tuple[object, ...]
 DOMAIN, LEAF, SPINE = 0, 1, 2
@@ -88,12 +89,12 @@ def subtree_name(levels: Levels, level: int, key: Key) -> str:
     return f"{names.get(level, 'switch')} {path[-1]}"
 
 
-def growth_path(pool: PoolState, nodes: tuple[NodeState, ...]) -> tuple[str, ...]:
-    """The switch path a new node of the pool will have, or () when that cannot be known.
+def growth_path(pool: str, paths: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """The switch path a new node of a pool will have beside nodes on `paths`, or () when that cannot be known.
 
     A pool without nodes starts on one leaf of its own; one whose nodes all share a path grows there.
     """
-    paths = {node.path for node in nodes if node.pool == pool.name and not node.gone}
-    if not paths:
-        return (f"{pool.name}-leaf",)
-    return paths.pop() if len(paths) == 1 else ()
+    known = set(paths)
+    if not known:
+        return (f"{pool}-leaf",)
+    return known.pop() if len(known) == 1 else ()

@@ -105,7 +105,7 @@ def running(gang: Gang, attempt: Attempt, holds: tuple[Held, ...], saved_ms: int
         # What has ended well only commits; ending that would gain nothing.
         preemptible=spec.retries.preempted != 0 and attempt.phase is not Phase.COMMITTING,
         least=spec.nodes if elastic else 0, most=spec.most if elastic else 0, preempted_ms=gang.preempted_ms,
-        resized_ms=gang.resized_ms, grace_ms=_ms(spec.grace),
+        resized_ms=gang.resized_ms, grace_ms=gang.grace_ms,
         again=pending(gang, None, (), exclude, None) if elastic else None)
 
 

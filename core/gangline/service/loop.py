@@ -20,7 +20,7 @@ from gangline.service.dues import (
 )
 from gangline.service.picture import Picture
 from gangline.service.placing import Committed, commit_plan
-from gangline.service.submit import grace_ms, on_orphan
+from gangline.service.submit import on_orphan
 from gangline.store import Attempt, Gang, Store, Transaction
 
 MOST_AT_ONCE = 32  # gangs looked at in one transaction: others must not wait long for their turn
@@ -90,7 +90,7 @@ def _due(tx: Transaction, gang: Gang, attempt: Attempt, now_ms: int) -> int | No
             due_ms = timeout_ms(gang, attempt)
             if due_ms is not None and due_ms <= now_ms:
                 text = f"it ran for its timeout of {(gang.timeout_ms or 0) / 1000:g}s"
-                life.ask_to_end(tx, gang, Cause.TIMEOUT, text, now_ms, grace_ms=grace_ms(gang))
+                life.ask_to_end(tx, gang, Cause.TIMEOUT, text, now_ms, grace_ms=gang.grace_ms)
         case Phase.COMMITTING | Phase.DRAINING:
             if any(save.state == "whole" for save in tx.saves.unfinished(gang.id, attempt.number)):
                 due_ms = (attempt.stopped_ms or attempt.started_ms) + COMMIT_DEADLINE_MS
@@ -127,4 +127,4 @@ def _orphaned(tx: Transaction, gang: Gang, now_ms: int) -> None:
     policy = on_orphan(gang.spec, gang.slot)
     text = f"nobody has watched it for {gang.spec.orphan_after:g}s"
     life.ask_to_end(tx, gang, Cause.ORPHANED, text, now_ms,
-                    grace_ms=0 if policy is OnOrphan.CANCEL else grace_ms(gang))
+                    grace_ms=0 if policy is OnOrphan.CANCEL else gang.grace_ms)

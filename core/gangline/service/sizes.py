@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gangline.model.fleet import DeclaredNode, NodeCondition, Pool
 from gangline.model.states import NodeLifecycle
+from gangline.plan.topology import growth_path
 from gangline.service.inventory import SCALE_OWNER, Records, by_person, give_back
 from gangline.store import Node, Transaction
 
@@ -62,9 +63,7 @@ def grow(tx: Transaction, pool: Pool, count: int, now_ms: int) -> tuple[str, ...
     if not count:
         return ()
     every = tx.nodes.all()
-    # What the plan supposed of a node to come: where it will hang is not known in a pool of many leaves.
-    paths = {node.path for node in present} or {(f"{pool.name}-leaf",)}
-    path = paths.pop() if len(paths) == 1 else ()
+    path = growth_path(pool.name, (node.path for node in present))  # as the plan supposed
     new = [_again(node) for node in every
            if node.pool == pool.name and _given_back(node) and not by_person(node)][:count]
     taken = {node.name for node in every if node.lifecycle is not NodeLifecycle.GONE or by_person(node)}

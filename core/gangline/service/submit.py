@@ -75,7 +75,7 @@ def cancel(store: Store, gang: str, token: str | None, reason: str, *, now_ms: i
         known = views.resolve(tx, gang)
         if token is None or _owns(known, token):
             life.ask_to_end(tx, known, Cause.CANCELLED, reason or "cancelled", now_ms,
-                            grace_ms=grace_ms(known))
+                            grace_ms=known.grace_ms)
         return views.view(tx, tx.gangs.get(known.id), now_ms, store.reasons)
 
 
@@ -84,12 +84,7 @@ def cancel_slot(store: Store, slot: str, epoch: int, reason: str, *, now_ms: int
     with store.transaction() as tx:
         return [gang.id for gang in tx.gangs.unfinished(slot)
                 if gang.epoch <= epoch and life.ask_to_end(
-                    tx, gang, Cause.CANCELLED, reason or "cancelled", now_ms, grace_ms=grace_ms(gang))]
-
-
-def grace_ms(gang: Gang) -> int:
-    """How long its ranks may take to end when asked to."""
-    return gang.grace_ms
+                    tx, gang, Cause.CANCELLED, reason or "cancelled", now_ms, grace_ms=gang.grace_ms)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +136,7 @@ def _supersede(tx: Transaction, old: Gang, epoch: int, now_ms: int) -> None:
     if old.state.final:
         return
     tx.gangs.new_owner(old, _hash(""), now_ms)
-    life.ask_to_end(tx, old, Cause.CANCELLED, f"superseded by epoch {epoch}", now_ms, grace_ms=grace_ms(old))
+    life.ask_to_end(tx, old, Cause.CANCELLED, f"superseded by epoch {epoch}", now_ms, grace_ms=old.grace_ms)
     tx.gangs.leave_slot(old.id)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sqlalchemy import delete, func, insert, select
+from sqlalchemy import delete, insert, select
 
 from gangline.store.schema import passes
 from gangline.store.scope import Scope, columns, key
@@ -53,8 +53,3 @@ class Passes:
             whole = bool(values.pop("whole"))
             found.append((Pass(**values, plan=b"", inputs=None), whole))
         return tuple(found)
-
-    def newest(self) -> int | None:
-        """The id of the newest pass."""
-        found = self._scope.scalar(select(func.max(passes.c.id)))
-        return None if found is None else int(found)

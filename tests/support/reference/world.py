@@ -215,7 +215,7 @@ def ends_ms(gang: PendingGang, start_ms: int) -> int:
 
 
 def _addable(pool: PoolState, nodes: list[NodeState], taken: set[str]) -> list[NodeState]:
-    path = growth_path(pool, tuple(node for node in nodes if node.pool == pool.name))
+    path = growth_path(pool.name, (node.path for node in nodes if node.pool == pool.name and not node.gone))
     names = (f"{pool.name}+{index}" for index in range(1, pool.most + len(taken) + 1))
     new = [name for name in names if name not in taken][:max(0, pool.most - pool.nodes)]
     return [NodeState(name=name, pool=pool.name, gpu=pool.gpu, zone=pool.zone, fabric=pool.fabric, path=path,
