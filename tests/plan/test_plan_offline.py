@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gangline.cli.offline import plan_files, render_plan
 from gangline.model.errors import Rejected
-from gangline.model.fleet import Fleet
+from gangline.model.fleet import Fleet, Scheduling
+from gangline.plan.declared import policy_of
+from gangline.plan.policy import HOUR_MS, POLICIES
 
 FLEET = Fleet.parse({
     "pools": [
@@ -90,6 +93,15 @@ def test_tenants_domains_spares_and_elastic_sizes_are_read() -> None:
     assert [w["reason"]["code"] for w in made["waiting"]] == ["quota"]
     assert {p["gang"]: [n["node"] for n in p["nodes"]] for p in made["placements"]} == {
         "h": ["n0", "n1"], "e": ["n2"]}  # n3 is the spare
+
+
+def test_the_files_scheduling_is_a_named_policy_and_what_differs_from_it() -> None:
+    assert policy_of(KEPT.scheduling) == replace(POLICIES["submit-order"], min_runtime_ms=60_000, fair=False)
+    short = Scheduling(policy="short-first", reserve_first=0, protect_after="2h", age_after="1d", preempt=False,
+                       cool_down="5m", resize_every="1h")
+    assert policy_of(short) == replace(
+        POLICIES["short-first"], reserve_first=0, protect_after_ms=2 * HOUR_MS, age_after_ms=24 * HOUR_MS,
+        preempt=False, cool_down_ms=300_000, resize_every_ms=HOUR_MS)
 
 
 def test_preemptions_name_for_whom_and_every_gang_that_waits_has_an_entry() -> None:

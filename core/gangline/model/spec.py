@@ -216,8 +216,8 @@ class GangSpec(Wire):
                    if f in self.model_fields_set]
             if top:
                 raise ValueError(f"{top[0]} belongs inside each role when roles are given")
-        if self.domain_size is not None and (self.roles or self.nodes % self.domain_size):
-            raise ValueError(f"domain_size {self.domain_size} must divide the size of a gang without roles")
+        if self.domain_size is not None and (self.roles or self.most != self.nodes or self.nodes % self.domain_size):
+            raise ValueError(f"domain_size {self.domain_size} must divide the size of a gang of one fixed size")
         for label, part in self.parts():
             if (part.command is None) == (part.function is None):
                 raise ValueError(f"{label}give a command or a function (one of the two)")

@@ -74,6 +74,16 @@ class Board:
         self._set_spares_aside()
 
     @cached_property
+    def holders(self) -> dict[int, dict[str, int]]:
+        """The GPUs that each running gang holds of each row."""
+        holders: dict[int, dict[str, int]] = {}
+        for run in self.snapshot.running:
+            for held in run.holds:
+                if held.node in self.map.row:
+                    holders.setdefault(self.map.row[held.node], {})[run.gang] = len(held.gpus)
+        return holders
+
+    @cached_property
     def least_priority(self) -> int:
         """The lowest priority of any running gang."""
         return min((run.priority for run in self.snapshot.running), default=1 << 31)

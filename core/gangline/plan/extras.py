@@ -131,7 +131,7 @@ def retire(board: Board) -> tuple[tuple[Retirement, ...], int]:
         idle_ms = board.state.idle[mine]
         known = mine[idle_ms > 0]
         order = known[np.lexsort((known, board.state.idle[known]))]
-        may_go = _may_go(board, pool, len(mine))
+        may_go = _may_go(pool, len(mine))
         long_enough = board.now_ms - board.state.idle[order] >= pool.idle_ms
         gone = order[long_enough][:may_go]
         if len(gone):
@@ -142,6 +142,6 @@ def retire(board: Board) -> tuple[tuple[Retirement, ...], int]:
     return tuple(made), due_ms
 
 
-def _may_go(board: Board, pool: PoolState, whole: int) -> int:
+def _may_go(pool: PoolState, whole: int) -> int:
     """Whole unclaimed rows beyond the warm ones (spares are claimed), as far as the pool stays large enough."""
     return max(0, min(whole - pool.warm, pool.nodes - pool.least))

@@ -159,8 +159,8 @@ class FleetMap:
                 self._masks.clear()
             found = self._mask(wanted)
             # Equal masks are one object, so that what is counted by them is counted once.
-            found = self._masks[wanted] = next((mask for mask in self._masks.values() if np.array_equal(mask, found)),
-                                               found)
+            same = (mask for mask in tuple(self._masks.values()) if np.array_equal(mask, found))
+            found = self._masks[wanted] = next(same, found)
         return found
 
     def _mask(self, wanted: Wanted) -> Bools:

@@ -44,11 +44,13 @@ def never_fits(gang: PendingGang, snapshot: Snapshot) -> str | None:
 def misfit(gang: PendingGang, snapshot: Snapshot) -> Misfit | None:
     """`never_fits` with its parts apart. It depends on what the fleet is, not on its state: it is kept with the map."""
     kept = snapshot.fleet.map.misfits
-    if gang.signature not in kept:
+    try:
+        return kept[gang.signature]
+    except KeyError:
         if len(kept) >= _KEPT:
             kept.clear()
-        kept[gang.signature] = _misfit(gang, snapshot.fleet.map)
-    return kept[gang.signature]
+        found = kept[gang.signature] = _misfit(gang, snapshot.fleet.map)
+        return found
 
 
 def _misfit(gang: PendingGang, fleet_map: FleetMap) -> Misfit | None:
@@ -123,7 +125,7 @@ def _wrong_ask(gang: PendingGang, fleet_map: FleetMap) -> Misfit | None:
     kinds = {n.gpu for n in fleet_map.values} | {p.gpu for p in fleet_map.pools}
     offered = ", ".join(str(kind) for kind in sorted(kinds)) or "no nodes"
     for role in gang.roles:
-        field, asked = role_field(gang, role, "gpu"), asks_text(role)
+        field, asked = role_field(role, "gpu"), asks_text(role)
         types = {ask.type for ask in role.asks}
         near = [kind for kind in kinds if kind.type in types]
         if not near:
@@ -161,7 +163,7 @@ def _wrong_constraint(fleet_map: FleetMap, gang: PendingGang) -> Misfit:
     """Nothing serves at all although the type exists: the constraint without which something would."""
     fields = [field for field, other in _relaxed(gang) if _covered(fleet_map, other)]
     fields += [field for field, _ in _relaxed(gang)]
-    field = fields[0] if fields else role_field(gang, gang.roles[0], "gpu")
+    field = fields[0] if fields else role_field(gang.roles[0], "gpu")
     asked = " or ".join(dict.fromkeys(asks_text(role) for role in gang.roles))
     match field:
         case "rdma":
@@ -180,7 +182,7 @@ def _too_big(fleet_map: FleetMap, gang: PendingGang, best: _Best) -> Misfit:
     also = "".join(f", or leave out {field}" for field in drop[:1])
     where = "" if best.where == "the fleet" else f" ({best.where})"
     most = " + ".join(f"{n} x {asks_text(r)}" for r, n in zip(gang.roles, best.per_role, strict=True))
-    return Misfit(field=role_field(gang, role, "size"),
+    return Misfit(field=role_field(role, "size"),
                   text=f"needs {need_text(gang)}; there can be at most {most} together{where}",
                   fix=lower + also, short=gang.nodes - best.covered)
 

@@ -120,7 +120,8 @@ class Waiting:
 class Plan:
     """What one pass decided at `now_ms`, over the snapshot of version `base`.
 
-    `due_ms` is the next instant at which a pass over the same snapshot could decide otherwise.
+    `due_ms` is the next instant at which a pass over the same snapshot could decide otherwise: a pool's delay is over,
+    a gang ages (to the minute), a node has idled for long enough, a gang may be preempted or grow.
     """
 
     base: int

@@ -55,7 +55,7 @@ def place(board: Board, gang: PendingGang, demand: Demand, offers: Offers,
     find = _part if demand.single else _whole
     for emulated in board.kinds:
         for choice in tuple(offers.choices):
-            spot = find(board, gang, demand, choice, emulated, variant)
+            spot = find(board, demand, choice, emulated, variant)
             if spot is None:
                 continue
             if not board.usage.limited or board.usage.allows(gang.tenant, gpus_of(spot, board)):
@@ -69,8 +69,7 @@ def gpus_of(spot: Spot, board: Board) -> Iterator[tuple[str, int]]:
     return ((board.map.values[board.map.row[member.node]].gpu.type, len(member.gpus)) for member in spot.members)
 
 
-def _part(board: Board, gang: PendingGang, demand: Demand, choice: Choice, emulated: bool,
-          variant: Variant) -> Spot | None:
+def _part(board: Board, demand: Demand, choice: Choice, emulated: bool, variant: Variant) -> Spot | None:
     """Part of one node, so that whole nodes stay whole and free GPUs of use."""
     ask, need = choice.asks[0], choice.needs[0]
     row = board.parts(need.parts, emulated, variant).best(
@@ -82,8 +81,7 @@ def _part(board: Board, gang: PendingGang, demand: Demand, choice: Choice, emula
     return Spot(choice, [row], (member,))
 
 
-def _whole(board: Board, gang: PendingGang, demand: Demand, choice: Choice, emulated: bool,
-           variant: Variant) -> Spot | None:
+def _whole(board: Board, demand: Demand, choice: Choice, emulated: bool, variant: Variant) -> Spot | None:
     counters = [board.counter(need.mask, emulated, variant, demand.block) for need in choice.needs]
     for level in range(board.map.first_level, demand.widest + 1):
         subtree = _smallest(counters, choice, level)

@@ -42,7 +42,7 @@ def plan(snapshot: Snapshot, policy: Policy, now_ms: int) -> Plan:
 
 
 def decide(snapshot: Snapshot, policy: Policy, now_ms: int) -> Decision:
-    """One pass without its reasons: `Decision.plan()` adds them, and may do so later."""
+    """One pass without its reasons; `Decision.plan()` adds them."""
     made = Decision(Board(snapshot, policy, now_ms))
     made.run()
     return made

@@ -59,5 +59,5 @@ POLICIES: Mapping[str, Policy] = MappingProxyType({policy.name: policy for polic
     # What others do, for comparison.
     replace(_PLAIN, name="fifo", strict=True, reserve_first=0),
     replace(_PLAIN, name="best-effort-fifo", reserve_first=0),
-    replace(_PLAIN, name="easy", reserve_first=1, sticky_ms=0, sticky_share=0.0),
+    replace(_PLAIN, name="easy", sticky_ms=0, sticky_share=0.0),
 )})

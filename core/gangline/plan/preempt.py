@@ -82,13 +82,9 @@ class _Search:
         shrinking = {resize.gang for resize in decision.resizes}
         self.ending = {run.gang for run in board.snapshot.running
                        if run.ending or run.gang in decision.preemptions}
-        self.holders: dict[int, dict[str, int]] = {}  # row -> gang -> GPUs
-        for run in board.snapshot.running:
-            for held in run.holds:
-                if held.node in board.map.row:
-                    self.holders.setdefault(board.map.row[held.node], {})[run.gang] = len(held.gpus)
+        self.holders: dict[int, dict[str, int]] = dict(board.holders)
         for row, gpus in board.given_back.items():
-            self.holders.setdefault(row, {})[_GIVEN_BACK] = gpus
+            self.holders[row] = {**self.holders.get(row, {}), _GIVEN_BACK: gpus}
         self.leaving = self.ending | {_GIVEN_BACK}
         self._going: dict[str, dict[str, int]] | None = None
         self.victims = sorted((victim for run in board.snapshot.running

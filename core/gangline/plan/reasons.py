@@ -82,7 +82,6 @@ class _Reasons:
         self.preempted = frozenset(preempted)
         self._holders: Holders | None = None
         self._names: dict[str, tuple[str, str]] | None = None
-        self._first = ""
 
     def of(self, group: Asked) -> Waiting:
         gang = group.gangs[0]
@@ -142,7 +141,7 @@ class _Reasons:
             found = forecast(board, gang, demand, offers.choices)
         if found is None:
             return self._in_vain(gang, demand)
-        serving = self._serving(demand, found)
+        serving = self._serving(found)
         claimers = self._claimers_in_the_way(gang, demand)
         reserved = claimers is not None
         holders, many = ([], 0) if reserved else self._held_by().most_first(serving, _MOST_HOLDERS)
@@ -202,7 +201,7 @@ class _Reasons:
             rows |= need.mask
         return rows
 
-    def _serving(self, demand: Demand, found: Forecast) -> Bools:
+    def _serving(self, found: Forecast) -> Bools:
         """Every node that is there, in service or not, and would do in the forecast's subtree."""
         board = self.board
         inside = board.map.ids[found.level] == found.subtree

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gangline.plan.fleet import Bools, Ints
-from gangline.plan.policy import Order, Policy
+from gangline.plan.policy import MINUTE_MS, Order, Policy
 from gangline.plan.queue import Queue
 from gangline.plan.snapshot import UNKNOWN_MS
 from gangline.plan.usage import Usage
@@ -57,13 +57,16 @@ class Turns:
         return self._by_kind[self._kinds[kind]:self._kinds[kind + 1]]
 
     def due_ms(self) -> int:
-        """When time alone changes the order next: a gang ages, or has to be protected; UNKNOWN_MS if never."""
+        """When time alone changes the order next: a gang ages, or has to be protected; UNKNOWN_MS if never.
+
+        To the minute: a long queue would otherwise ask for a pass of its own for each of its gangs.
+        """
         due_ms = UNKNOWN_MS
         for after_ms in (self._policy.age_after_ms, self._policy.protect_after_ms):
             if after_ms is not None:
                 at_ms = self._queue.since + after_ms
                 due_ms = min(due_ms, int(at_ms[at_ms > self._now_ms].min(initial=UNKNOWN_MS)))
-        return due_ms
+        return min(UNKNOWN_MS, -(-due_ms // MINUTE_MS) * MINUTE_MS)
 
     def shortest_first(self) -> None:
         """From now on, take the gangs that are left in each run by how long they may run."""

@@ -34,7 +34,7 @@ def constraint_text(gang: PendingGang, *, network: bool = True) -> str:
     return "".join(f" {word}" for word in words)
 
 
-def role_field(gang: PendingGang, role: RoleNeed, field: str) -> str:
+def role_field(role: RoleNeed, field: str) -> str:
     """The field of the gang's spec: "size", or "roles.trainer.size" when it has roles."""
     return f"roles.{role.name}.{field}" if role.name else field
 

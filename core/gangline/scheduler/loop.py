@@ -89,6 +89,7 @@ class Loop:
             if not dry_run:
                 self.fleet = fleet
                 self.planning.follow(fleet)
+                self.picture.refresh()  # what is submitted from now on is judged by it
         self.wake()
         return changes
 

@@ -23,6 +23,7 @@ from gangline.service.picture import Picture
 from gangline.service.reasons import Reasons, Told, record
 from gangline.store import Store
 
+FAULT_PAUSE_MS = 1_000
 MOST_LINES = 50  # of one pass in the log; the pass itself names all
 
 _log = logging.getLogger("gangline.loop")
@@ -72,6 +73,7 @@ class Planning:
         faults = check(inputs.snapshot, found, inputs.policy)
         if faults:
             # A planner fault must not move anything; every gang keeps its state for the next pass.
+            self.due_ms = now_ms + FAULT_PAUSE_MS
             _log.error("plan refused: %s", "; ".join(faults))
             return
         version = inputs.snapshot.version
@@ -79,16 +81,16 @@ class Planning:
         self._planned, self.due_ms = version, found.due_ms  # what this plan changed is planned for once more
 
     def _act(self, inputs: Inputs, found: Plan, trigger: str, duration_us: int) -> None:
-        told = self.reasons.say(found.waiting, inputs.snapshot, inputs.now_ms)
         acts = decided(found)
         packed = self._recorder.pack(inputs) if acts else None
         committed = loop_service.commit_plan(self.store, found, now_ms=inputs.now_ms)
         for gang, reason in committed.refused:
-            _log.warning("%s was not placed after all: %s", gang, reason)
+            _log.warning("%s is not as planned: %s", gang, reason)
         for request in found.capacity:
             names = fleet_service.provision(self.store, self.fleet.pool(request.pool), request.nodes,
                                             now_ms=self.now_ms(), backoff=self.backoff)
             _log.info("asked pool %s for %s", request.pool, ", ".join(names) or "nothing")
+        told = self.reasons.say(found.waiting, inputs.snapshot, inputs.now_ms)  # now: what failed was not news
         self.last = found
         self.picture.promise(found.reservations)
         record(self.store, self.reasons, told.reworded, inputs.now_ms)

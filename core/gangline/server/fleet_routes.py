@@ -23,5 +23,6 @@ async def reload(body: ReloadBody, state: ClientSide) -> Response:
 @router.post("/pools/{pool}/scale", response_model=Scaled)
 async def scale(pool: str, body: ScaleBody, state: ClientSide) -> Response:
     state.refuse_when_stopping()
-    return reply(await state.call(fleet_service.scale, state.store, state.fleet, pool, body.nodes,
-                                  now_ms=state.now_ms(), dry_run=body.dry_run))
+    async with state.reloading:  # a pool that a reload drops meanwhile is not to grow
+        return reply(await state.call(fleet_service.scale, state.store, state.fleet, pool, body.nodes,
+                                      now_ms=state.now_ms(), dry_run=body.dry_run))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from heapq import heappop, heappush
 
 from gangline.model.states import LIVE, GangState
 from gangline.plan.outcome import Reservation
@@ -48,7 +47,7 @@ class Crowd:
         self._slots: dict[str, dict[str, int]] = {}
         self._alike: dict[Key, set[str]] = {}
         self._durations = Durations()
-        self._likely_ends: list[tuple[int, str]] = []
+        self._likely_ends = Dues()
         self._promises: dict[str, Promise] = {}
 
     def running(self) -> tuple[RunningGang, ...]:
@@ -85,11 +84,9 @@ class Crowd:
     def outlived(self, now_ms: int) -> list[Known]:
         """Gangs that have run longer than their like: nothing says any more when they end."""
         late = []
-        while self._likely_ends and self._likely_ends[0][0] <= now_ms:
-            at_ms, gang = heappop(self._likely_ends)
+        for gang in self._likely_ends.take(now_ms):
             known = self._live.get(gang)
-            if known is not None and known.likely and known.running is not None \
-                    and known.running.ends_by_ms == at_ms:
+            if known is not None and known.likely and known.running is not None:
                 known.running = replace(known.running, ends_by_ms=None)
                 late.append(known)
         return late
@@ -150,6 +147,7 @@ class Crowd:
             return
         self._live.pop(gang, None)
         self.dues.put(gang, None)
+        self._likely_ends.put(gang, None)
         del self._slots[old.slot][gang]
         if not self._slots[old.slot]:
             del self._slots[old.slot]
@@ -161,8 +159,9 @@ class Crowd:
     def _with_likely_end(self, running: RunningGang, key: Key) -> RunningGang:
         likely_ms = self._durations.likely_ms(key)
         if likely_ms is None:
+            self._likely_ends.put(running.gang, None)
             return running if running.ends_by_ms is None else replace(running, ends_by_ms=None)
-        heappush(self._likely_ends, (running.since_ms + likely_ms, running.gang))
+        self._likely_ends.put(running.gang, running.since_ms + likely_ms)
         return replace(running, ends_by_ms=running.since_ms + likely_ms)
 
     def _relearn(self, keys: Iterable[Key], fresh: Collection[str]) -> set[str]:

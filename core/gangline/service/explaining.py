@@ -20,12 +20,13 @@ def explain(picture: Picture, policy: Policy, kept: tuple[Reservation, ...], gan
     `kept` are the reservations of the last pass, `wait` is what it said. Of a gang that does not wait
     there is nothing to say. The loop goes on meanwhile.
     """
-    snapshot = picture.still()
-    pending = snapshot.queue.get(gang)
+    with picture.lock:  # the queue goes on when it is given back
+        snapshot = picture.still()
+        pending = snapshot.queue.get(gang)
+        ahead = tuple(other for reservation in kept if reservation.gang != gang
+                      and (other := snapshot.queue.get(reservation.gang)) is not None)
     if pending is None:
         return Explanation(gang=gang, at_ms=now_ms, wait=wait)
-    ahead = tuple(other for reservation in kept if reservation.gang != gang
-                  and (other := snapshot.queue.get(reservation.gang)) is not None)
     found = what_if(Question(snapshot, policy, now_ms, pending, ahead))
     names = _Names(snapshot)
     return Explanation(

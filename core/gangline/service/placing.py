@@ -19,7 +19,8 @@ MOST_MEMBERS = 32  # placed in one transaction: others must not wait long for th
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """What came of a plan: the gangs placed, and why others were not after all. True when all were."""
+    """What came of a plan: the gangs placed, and why others were not placed, or made no room, after all. True when
+    nothing was refused."""
 
     accepted: tuple[str, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
@@ -33,11 +34,11 @@ def commit_plan(store: Store, decided: Plan, *, now_ms: int) -> Committed:
 
     A gang gets all its leases or none, in one transaction; a big plan is committed in several.
     """
-    if decided.releases or decided.preemptions or decided.resizes or decided.retirements:
-        with store.transaction() as tx:
-            _make_room(tx, decided, now_ms)
     accepted: list[str] = []
     refused: list[tuple[str, str]] = []
+    if decided.releases or decided.preemptions or decided.resizes or decided.retirements:
+        with store.transaction() as tx:
+            refused += _make_room(tx, decided, now_ms)
     ports: dict[str, set[int]] = {}
     for batch in _batches(decided.placements):
         with store.transaction() as tx:
@@ -47,7 +48,8 @@ def commit_plan(store: Store, decided: Plan, *, now_ms: int) -> Committed:
     return Committed(accepted=tuple(accepted), refused=tuple(refused))
 
 
-def _make_room(tx: Transaction, decided: Plan, now_ms: int) -> None:
+def _make_room(tx: Transaction, decided: Plan, now_ms: int) -> list[tuple[str, str]]:
+    """Who was not told to make room after all, and why."""
     gangs = tx.gangs.some({*(release.gang for release in decided.releases),
                            *(preemption.gang for preemption in decided.preemptions),
                            *(change.gang for change in decided.resizes)})
@@ -56,14 +58,13 @@ def _make_room(tx: Transaction, decided: Plan, now_ms: int) -> None:
         if gang is not None and gang.state is GangState.QUEUED:
             life.close_leases(tx, [lease for lease in tx.leases.open_of(gang.id) if lease.node in release.nodes],
                               now_ms)
-    for preemption in decided.preemptions:
-        if preemption.gang in gangs:
-            life.preempt(tx, gangs[preemption.gang], preemption.gangs, now_ms, reclaim=preemption.reclaim)
-    for change in decided.resizes:
-        if change.gang in gangs:
-            life.resize(tx, gangs[change.gang], change.size, change.nodes, now_ms, for_gangs=change.gangs)
+    told = {each.gang: each.gang in gangs and life.preempt(tx, gangs[each.gang], each.gangs, now_ms,
+                                                           reclaim=each.reclaim) for each in decided.preemptions}
+    told |= {each.gang: each.gang in gangs and life.resize(tx, gangs[each.gang], each.size, each.nodes, now_ms,
+                                                           for_gangs=each.gangs) for each in decided.resizes}
     for retirement in decided.retirements:
         fleet_service.retire(tx, retirement.nodes, now_ms)
+    return [(gang, "it makes no room: it ends already, or has that size") for gang, done in told.items() if not done]
 
 
 def _batches(placements: Iterable[Placement]) -> Iterator[list[Placement]]:

@@ -21,7 +21,7 @@ from gangline.simulation.world import World
 
 Planner = Callable[[Snapshot, Policy, int], Plan]
 Progress = Callable[[int, int, int], None]  # jobs done, jobs, virtual instant (ms)
-MAX_FRUITLESS = 1000  # passes that only time asked for and that changed nothing, one after another
+MAX_FRUITLESS = 1000  # passes that only time asks for and that change nothing, once nothing else will happen
 _REPORT_EVERY = 64  # passes
 
 
@@ -107,7 +107,8 @@ class _Engine:
             if not changed and now_ms != self.due_ms:
                 continue
             acted = self._pass(now_ms)
-            fruitless = 0 if changed or acted else fruitless + 1
+            last = not len(self.events) and len(self.runs) == len(self.gangs)
+            fruitless = fruitless + 1 if last and not changed and not acted else 0
             if progress is not None and len(self.pass_ms) % _REPORT_EVERY == 0:
                 progress(len(self.runs) - len(self.active), len(self.gangs), now_ms)
         return Replay(policy=self.policy, world=self.world, runs=tuple(self.runs), tally=self.tally,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Table, and_, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Select, Table, and_, func, insert, or_, select, tuple_, update
 
 from gangline.model.errors import Bug
 from gangline.model.gang import End, Resume
@@ -31,8 +31,9 @@ _GET = select(attempts).where(_IS)
 _SET = update(attempts).where(_IS)
 _OF = select(attempts).where(attempts.c.gang == key("gang")).order_by(attempts.c.number)
 _UNFINISHED = select(attempts).where(attempts.c.ended_ms.is_(None)).order_by(attempts.c.started_ms)
-_NEWEST = select(attempts).where(attempts.c.gang.in_(key("gangs", many=True))).order_by(
-    attempts.c.gang, attempts.c.number)
+_NEWEST = select(attempts).where(tuple_(attempts.c.gang, attempts.c.number).in_(
+    select(attempts.c.gang, func.max(attempts.c.number)).where(attempts.c.gang.in_(key("gangs", many=True)))
+    .group_by(attempts.c.gang)))
 _MEMBERS = select(members).where(_part(members)).order_by(members.c.node_rank)
 _MEMBER = select(members).where(_part(members), members.c.node == key("node"))
 _WHERE = select(members.c.node).where(_part(members))
