@@ -16,8 +16,8 @@ from gangline.model.errors import Conflict
 from gangline.model.fleet import Fleet
 from gangline.model.gang import Progress
 from gangline.model.orders import Advanced, Empty
-from gangline.plan.outcome import Plan, Retirement
-from gangline.plan.snapshot import PendingGang, RunningGang, Snapshot, TenantState
+from gangline.plan.outcome import Plan, Reservation, Retirement
+from gangline.plan.snapshot import PendingGang, Promise, RunningGang, Snapshot, TenantState
 from gangline.service import fleet as fleet_service
 from gangline.service import life, loop, nodes, submit, views
 from gangline.service.picture import Picture
@@ -243,6 +243,21 @@ def test_what_could_ever_be_is_known_as_soon_as_it_was_read(world: World) -> Non
     picture.refresh()
     assert len(picture.inventory.nodes) == 5
     assert picture.inventory.pools == picture.look().pools
+
+
+def test_a_pass_keeps_to_what_the_one_before_it_expected(world: World) -> None:
+    gang = world.submit(size=4)
+    picture = Picture(world.store, world.fleet)
+    picture.refresh()
+    picture.promise((Reservation(gang=gang, nodes=("p-2", "p-3"), at_ms=7), Reservation(gang="g-x", nodes=("p-1",),
+                                                                                     at_ms=None)))
+    assert picture.look().pending[0].promise == Promise(node="p-2", at_ms=7)
+    with world.store.transaction() as tx:
+        tx.gangs.leave_slot(gang)  # its row is read again
+    picture.refresh()
+    assert picture.look().pending[0].promise == Promise(node="p-2", at_ms=7)
+    picture.promise(())
+    assert picture.look().pending[0].promise is None
 
 
 def test_a_still_picture_stays_as_it_is(world: World) -> None:
