@@ -190,3 +190,20 @@ def test_a_drained_node_gets_nothing_new_whoever_waits() -> None:
     play.nodes(["n0"], usable=True)
     play.wait(MINUTE_MS)
     assert "a" in play.started
+
+
+def test_what_was_given_back_goes_to_whose_it_is_and_not_again_to_the_borrower() -> None:
+    tenants = [tenant("zowner", quota={"H100": 16}, cohort="c"), tenant("borrower", quota={"H100": 16}, cohort="c")]
+    play = Play(world(*leaf("n", 4), *tenants))
+    play.submit(gang("large", 4, tenant="borrower"))
+    play.step()
+    play.now_ms += 10 * MINUTE_MS
+    play.submit(gang("mine", 2, tenant="zowner"))
+    assert [p.gang for p in play.step().preemptions] == ["large"]
+    large = gang("large", 4, tenant="borrower", preempted_ms=play.now_ms)
+    play.now_ms += MINUTE_MS
+    play.now = advance(play.now, play.now_ms)
+    play.submit(large)
+    play.step()
+    assert play.started["mine"] == play.now_ms
+    assert play.plan.waits()["large"].code in (WaitCode.BUSY, WaitCode.QUOTA)

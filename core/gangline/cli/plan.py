@@ -34,7 +34,7 @@ MOST_LISTED = 50
               help="Show in what two passes differ.")
 @click.option("--replay", "replayed", type=click.IntRange(min=1), metavar="ID",
               help="Make a pass again from what it was made from; exit 1 if it comes out differently.")
-@click.option("--policy", type=click.Choice(list(POLICIES)), help="With --replay: what another policy would have done.")
+@click.option("--policy", type=click.Choice(list(POLICIES)), help="Offline and with --replay: by this policy.")
 @as_json
 @reaches_server
 def plan(reach: Reach, as_json: bool, **given: Any) -> None:
@@ -51,7 +51,7 @@ def plan(reach: Reach, as_json: bool, **given: Any) -> None:
       gangline plan --replay 42 --policy short-first
     """
     modes: dict[str, Callable[[], None]] = {
-        "offline": lambda: _offline(given["fleet_path"], given["gangs_path"], as_json),
+        "offline": lambda: _offline(given["fleet_path"], given["gangs_path"], given["policy"], as_json),
         "listed": lambda: _list(reach.client(), given["before"], as_json),
         "shown": lambda: _show(reach.client(), given["shown"], as_json),
         "compared": lambda: _diff(reach.client(), given["compared"], as_json),
@@ -62,10 +62,13 @@ def plan(reach: Reach, as_json: bool, **given: Any) -> None:
     if len(wanted) != 1:
         raise Rejected("say what to look at, one thing", field="plan",
                        fix="give --fleet and --gangs, or one of --list, --show, --diff, --replay")
+    if given["policy"] and wanted[0] not in ("offline", "replayed"):
+        raise Rejected("changes nothing here", field="--policy",
+                       fix="give it with --replay, or with --fleet and --gangs")
     modes[wanted[0]]()
 
 
-def _offline(fleet_path: Path | None, gangs_path: Path | None, as_json: bool) -> None:
+def _offline(fleet_path: Path | None, gangs_path: Path | None, policy: str | None, as_json: bool) -> None:
     if fleet_path is None or gangs_path is None:
         missing = "--fleet" if fleet_path is None else "--gangs"
         raise Rejected("is needed to plan offline", field=missing, fix="give both --fleet and --gangs")
@@ -73,7 +76,7 @@ def _offline(fleet_path: Path | None, gangs_path: Path | None, as_json: bool) ->
     if not isinstance(gangs, list):
         raise Rejected(f"{gangs_path} holds no list of gangs", field="--gangs",
                        fix="begin each gang with a dash")
-    outcome = plan_files(read_fleet(fleet_path), gangs)
+    outcome = plan_files(read_fleet(fleet_path), gangs, policy=POLICIES[policy] if policy else None)
     if as_json:
         show_json(outcome)
     else:

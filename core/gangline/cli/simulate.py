@@ -13,7 +13,7 @@ from gangline.cli.output import news, show, show_json
 from gangline.cli.render_simulation import Watch, as_table, plain
 from gangline.cli.yamlfile import read_fleet
 from gangline.model.errors import Rejected
-from gangline.model.gpu import GpuAsk, parse_gpu
+from gangline.model.gpu import CPU, GpuAsk, parse_gpu
 from gangline.model.units import parse_duration_s
 from gangline.plan.declared import policy_of
 from gangline.plan.policy import POLICIES, Policy
@@ -172,7 +172,8 @@ def _trace(path: Path | None, recipe: str | None, world: World, given: dict[str,
     if (path is None) == (recipe is None):
         raise Rejected("give one of --trace and --generate", field="--trace", fix="say which jobs to replay")
     if recipe is not None:
-        trace = generate(Recipe.parse(recipe), world.node_count, given["seed"])
+        gpu_nodes = sum(node.gpu.type != CPU and not node.gone for node in world.nodes)  # jobs ask for these
+        trace = generate(Recipe.parse(recipe), gpu_nodes or world.node_count, given["seed"])
     else:
         assert path is not None
         shape = Shape(gpus_per_node=world.gpus_per_node, procs_per_node=given["procs_per_node"] or world.gpus_per_node)

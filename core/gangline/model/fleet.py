@@ -150,6 +150,11 @@ class Fleet(Wire):
     def _whole(self) -> Self:
         _unique("pool", [p.name for p in self.pools])
         _unique("tenant", [t.name for t in self.tenants])
+        types = sorted({pool.ask.type for pool in self.pools})
+        for tenant in self.tenants:
+            for unknown in sorted(tenant.quota.keys() - set(types)):
+                raise ValueError(f"tenant {tenant.name} has a quota of {unknown}, which no pool has; "
+                                 f"the types are {', '.join(types)}")
         _unique("node", [n.name for n in self.all_nodes()])
         pools = {p.name: p for p in self.pools}
         for node in self.nodes:

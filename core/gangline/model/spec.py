@@ -158,7 +158,8 @@ class GangSpec(Wire):
         if isinstance(value, str):
             match = re.fullmatch(r"(\d+)\.\.(\d+)", value)
             if match is None or not 1 <= int(match[1]) <= int(match[2]):
-                raise ValueError(f'{value!r} is not a size; write a number of nodes such as 4')
+                raise ValueError(f'{value!r} is not a size; write a number of nodes such as 4, '
+                                 'or a range such as "2..4"')
             return value
         if isinstance(value, bool) or not isinstance(value, int):
             raise ValueError('expected a number of nodes such as 4')

@@ -170,6 +170,8 @@ def _wrong_constraint(fleet_map: FleetMap, gang: PendingGang) -> Misfit:
             text = f"no pool with {asked}{constraint_text(gang, network=False)} has an RDMA network"
         case "placement.exclude":
             text = f"every node with {asked} is excluded"
+        case "domain_size":
+            text = f"no NVLink domain has {gang.domain_size} nodes with {asked}"
         case _:
             text = f"no node or pool with {asked} is{constraint_text(gang)}"
     return Misfit(field=field, text=text, fix="change it or leave it out", short=gang.nodes)

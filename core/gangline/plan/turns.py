@@ -117,12 +117,13 @@ class Turns:
         first = np.zeros(len(priority), np.bool_)
         if self._policy.protect_after_ms is not None:
             first[self._protected(priority, self._policy.protect_after_ms)] = True
+        late = self._made_room()
         position = np.arange(len(priority))
-        keys = [position, ~repair, ~first, -priority]
+        keys = [position, late, ~repair, ~first, -priority]
         if self._policy.order is Order.SHORTEST:
             keys.insert(1, self._queue.bound)
         order = np.lexsort(keys)
-        marks = np.stack((priority[order], first[order], repair[order]))
+        marks = np.stack((priority[order], first[order], repair[order], late[order]))
         cuts = np.flatnonzero(np.any(marks[:, 1:] != marks[:, :-1], axis=0)) + 1
         yield from np.split(order, cuts)
 
@@ -132,6 +133,12 @@ class Turns:
             return priority
         aged = self._now_ms - self._queue.since >= self._policy.age_after_ms
         return priority + AGED_BY * aged
+
+    def _made_room(self) -> Bools:
+        """Who was preempted a short while ago: those for whom it made room come before it."""
+        preempted = self._queue.preempted
+        late: Bools = (preempted > 0) & (self._now_ms - preempted < self._policy.cool_down_ms)
+        return late
 
     def _repairing(self) -> Bools:
         holding = {gang.gang for gang in self._queue.repairing()}

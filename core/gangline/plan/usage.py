@@ -112,10 +112,29 @@ class Usage:
                 and any(over(borrower, kind, 0) for kind, _ in gpus))
 
     def quota_text(self, tenant: str, kinds: Iterable[str]) -> str:
-        """What the tenant uses of what it may use, of each limited type: "24 of 32 H100"."""
-        quota = self._quota.get(tenant, {})
-        use = self._use.get(tenant, {})
-        return ", ".join(f"{use.get(kind, 0)} of {quota[kind]} {kind}" for kind in sorted(set(kinds)) if kind in quota)
+        """What the tenant uses of its quota, of each limited type, and its cohort of theirs together."""
+        return ", ".join(self._quota_text(tenant, kind) for kind in sorted(set(kinds))
+                         if kind in self._quota.get(tenant, {}))
+
+    def _quota_text(self, tenant: str, kind: str) -> str:
+        cohort = self._tenants[tenant].cohort
+        text = f"{self._use.get(tenant, {}).get(kind, 0)} of {self._quota[tenant][kind]} {kind}"
+        if cohort is None:
+            return text
+        members = [name for name in self._cohorts[cohort] if kind in self._quota[name]]
+        used = sum(self._use.get(name, {}).get(kind, 0) for name in members)
+        return f"{text} (cohort {cohort}: {used} of {sum(self._quota[name][kind] for name in members)})"
+
+
+def most_ever(tenants: Iterable[TenantState], tenant: str, kind: str) -> int | None:
+    """How many GPUs of a type the tenant may have at most, all borrowed that can be; None when nothing limits it."""
+    known = {each.name: each for each in tenants}
+    nominal = dict(known[tenant].quota).get(kind) if tenant in known else None
+    if nominal is None or known[tenant].cohort is None:
+        return nominal
+    together = sum(dict(each.quota).get(kind, 0) for each in known.values() if each.cohort == known[tenant].cohort)
+    borrow = known[tenant].borrow
+    return together if borrow is None else min(together, nominal + borrow)
 
 
 def _totals(fleet_map: FleetMap) -> dict[str, int]:

@@ -9,8 +9,11 @@ from functools import cache
 from gangline.model.errors import Rejected
 from gangline.model.fleet import Fleet
 from gangline.model.spec import GangSpec
+from gangline.plan.declared import tenant_state
+from gangline.plan.demand import demand_of
 from gangline.plan.never import misfit
 from gangline.plan.snapshot import PendingGang, Snapshot
+from gangline.plan.usage import most_ever
 from gangline.service.scaling import bounded
 
 
@@ -28,12 +31,28 @@ def judge(look: Callable[[], Snapshot], fleet: Fleet) -> Callable[[GangSpec], Re
         gang = PendingGang.of(spec, spec.name)
         wrong = misfit(gang, picture()) and misfit(gang, widest())
         if wrong is None:
-            return None
+            return _beyond_quota(gang, picture(), fleet)
         if wrong.field == "rdma" and any(pool.rdma and not pool.emulated for pool in fleet.pools):
             return Rejected("rdma cannot be proved on real nodes yet", field="rdma", fix="leave it out")
         return Rejected(wrong.text, field=wrong.field, fix=wrong.fix)
 
     return refusal
+
+
+def _beyond_quota(gang: PendingGang, shown: Snapshot, fleet: Fleet) -> Rejected | None:
+    """The gang asks for more than its tenant may ever have, whichever alternative it gets."""
+    tenants = [tenant_state(tenant) for tenant in fleet.tenants]
+    least: list[str] = []
+    for choice in demand_of(shown.fleet.map, gang).choices:
+        beyond = [f"{most} {kind}" for kind, count in choice.gpus
+                  if (most := most_ever(tenants, gang.tenant, kind)) is not None and count > most]
+        if not beyond:
+            return None
+        least += beyond
+    if not least:
+        return None
+    return Rejected(f"tenant {gang.tenant} may have at most {' or '.join(dict.fromkeys(least))} at once",
+                    field="tenant", fix="ask for fewer nodes, or raise the quota in the fleet file")
 
 
 def _at_most(shown: Snapshot, fleet: Fleet) -> Snapshot:
