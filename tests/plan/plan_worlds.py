@@ -290,8 +290,7 @@ class _World:
             within=self.one(*[None] * 7, "leaf", "spine", "fabric"),
             exclude=frozenset(self.one((), (), ("n00",))), domain_size=domain_size,
             most=roles[0].size + self.one(1, 2) if elastic else 0, held=held, limit_ms=self.one(*self.limits),
-            likely_ms=self.one(None, 45_000), since_ms=NOW_MS - self.one(*AGO_MS), promise=self.promise(),
-            preempted_ms=NOW_MS - 60_000 if index % 4 == 3 else 0)  # not drawn: what else is drawn stays as it was
+            likely_ms=self.one(None, 45_000), since_ms=NOW_MS - self.one(*AGO_MS), promise=self.promise())
 
     def promise(self) -> Promise | None:
         if not self.nodes or self.one(True, True, False):

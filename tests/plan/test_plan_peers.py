@@ -200,7 +200,7 @@ def test_what_was_given_back_goes_to_whose_it_is_and_not_again_to_the_borrower()
     play.now_ms += 10 * MINUTE_MS
     play.submit(gang("mine", 2, tenant="zowner"))
     assert [p.gang for p in play.step().preemptions] == ["large"]
-    large = gang("large", 4, tenant="borrower", preempted_ms=play.now_ms)
+    large = gang("large", 4, tenant="borrower")
     play.now_ms += MINUTE_MS
     play.now = advance(play.now, play.now_ms)
     play.submit(large)

@@ -257,13 +257,6 @@ def test_a_gang_of_one_size_is_never_resized(world: World) -> None:
     assert not world.resize(gang, 3)
 
 
-def test_nvlink_domains_stay_whole(world: World) -> None:
-    gang = world.submit(size="2..4", domain_size=2)
-    world.run(gang)
-    assert not world.resize(gang, 3, "p-1")
-    assert world.resize(gang, 2, "p-1", "p-2")
-
-
 def test_a_node_lost_while_it_changes_its_size_is_not_kept(world: World) -> None:
     gang = world.submit(size="2..4")
     world.run(gang)

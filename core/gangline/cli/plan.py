@@ -119,8 +119,8 @@ def _replay(client: Client, number: int, policy: str | None, as_json: bool) -> N
                        fix="gangline plan --list shows which passes can be replayed")
     try:
         inputs = read_inputs(detail.inputs)
-    except ValueError as exc:
-        raise Rejected(f"pass {number} was kept by another release: {exc}", field="--replay") from None
+    except (ValueError, KeyError, TypeError) as exc:
+        raise Rejected(f"pass {number} was kept by another release, or is damaged: {exc!r}", field="--replay") from None
     made = make_plan(inputs.snapshot, POLICIES[policy] if policy else inputs.policy, inputs.now_ms)
     lines = differences(read_plan(detail.plan), made)
     same = read_plan(detail.plan) == made

@@ -11,7 +11,9 @@ from pydantic import Field, field_validator, model_validator
 from gangline.model.base import Wire
 from gangline.model.gpu import CPU, GpuAsk, parse_gpu
 from gangline.model.spec import Name, Seconds
-from gangline.model.units import parse_money_nano
+from gangline.model.units import NANO_PER_UNIT, parse_money_nano
+
+MOST_PRICE_NANO = 100_000 * NANO_PER_UNIT
 
 
 class NodeCondition(StrEnum):
@@ -63,7 +65,9 @@ class Pool(Wire):
             value = str(value)
         if not isinstance(value, str):
             raise ValueError('write the price as a string, such as "7.10", so that nothing is rounded')
-        parse_money_nano(value)
+        if parse_money_nano(value) > MOST_PRICE_NANO:
+            most = MOST_PRICE_NANO // NANO_PER_UNIT
+            raise ValueError(f"{value} is no price of a GPU for an hour; write at most {most}")
         return value
 
     @model_validator(mode="after")

@@ -22,6 +22,8 @@ MAX_ARGS_BYTES = 256_000
 MAX_RESULT_BYTES = 1 << 20
 MAX_WORD_BYTES = 128_000  # Linux takes no longer argument or variable (MAX_ARG_STRLEN is 131,072)
 MAX_WORDS_BYTES = 256_000
+MOST_NODES = 1_000_000
+MOST_PRIORITY = 1_000_000
 PRIORITIES = {"low": -100, "normal": 0, "high": 100}
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
@@ -93,7 +95,7 @@ class VolumeMount(Wire):
 class Role(Wire):
     """One kind of member of a gang. Ranks run through the roles in the order they are written."""
 
-    size: int = Field(ge=1)
+    size: int = Field(ge=1, le=MOST_NODES)
     gpu: tuple[str, ...] = (CPU,)
     ranks_per_node: int | None = Field(default=None, ge=1, le=1024)
     command: tuple[str, ...] | None = None
@@ -136,11 +138,11 @@ class GangSpec(Wire):
     timeout: Seconds | None = None
     grace: Seconds = 60.0
     retries: Retries = Retries()
-    priority: int = 0
+    priority: int = Field(default=0, ge=-MOST_PRIORITY, le=MOST_PRIORITY)
     tenant: Name = "default"
     labels: dict[str, str] = {}
     placement: Placement = Placement()
-    domain_size: int | None = Field(default=None, ge=1)
+    domain_size: int | None = Field(default=None, ge=1, le=MOST_NODES)
     roles: dict[Name, Role] = {}
     orphan_after: Seconds = 1800.0
     on_orphan: OnOrphan | None = None
@@ -157,14 +159,14 @@ class GangSpec(Wire):
             value = int(value)
         if isinstance(value, str):
             match = re.fullmatch(r"(\d+)\.\.(\d+)", value)
-            if match is None or not 1 <= int(match[1]) <= int(match[2]):
+            if match is None or not 1 <= int(match[1]) <= int(match[2]) <= MOST_NODES:
                 raise ValueError(f'{value!r} is not a size; write a number of nodes such as 4, '
                                  'or a range such as "2..4"')
             return value
         if isinstance(value, bool) or not isinstance(value, int):
             raise ValueError('expected a number of nodes such as 4')
-        if value < 1:
-            raise ValueError(f"a gang has at least 1 node, not {value}")
+        if not 1 <= value <= MOST_NODES:
+            raise ValueError(f"a gang has 1 to {MOST_NODES:,} nodes, not {value}")
         return value
 
     @field_validator("priority", mode="before")

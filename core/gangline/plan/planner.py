@@ -69,7 +69,7 @@ class Decision:
     def run(self) -> None:
         board = self.board
         queue = board.snapshot.queue
-        turns = Turns(queue, board.policy, board.usage, board.now_ms)
+        turns = Turns(queue, board.policy, board.usage, board.now_ms, self._borrows)
         self.due_ms = turns.due_ms()
         for position in turns:
             self._turn(position, turns)
@@ -79,6 +79,15 @@ class Decision:
                 rest = turns.drop(np.arange(len(queue)))
                 self._block([queue.gangs[at] for at in rest], WaitCode.ORDER)
         self._afterwards()
+
+    def _borrows(self, position: int) -> bool:
+        """Whether the gang would use by its first choice what its tenant does not own; not asked of repairs."""
+        board, queue = self.board, self.board.snapshot.queue
+        if not board.usage.lending:
+            return False
+        gang = queue.gangs[position]
+        choices = board.demand(gang, int(queue.kind[position])).choices
+        return bool(choices) and not gang.held and not board.usage.owns(gang.tenant, choices[0].gpus)
 
     def _turn(self, position: int, turns: Turns) -> None:
         board, queue = self.board, self.board.snapshot.queue

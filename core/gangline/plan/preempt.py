@@ -96,7 +96,8 @@ class _Search:
 
     def _victim(self, decision: Decision, run: RunningGang) -> _Victim | None:
         board, policy = self.board, self.board.policy
-        if not run.preemptible or (run.priority >= self.gang.priority and not board.usage.limited):
+        highest = self.gang.priority if board.usage.limited else self.gang.priority - 1
+        if not run.preemptible or run.priority > highest:
             return None
         spared_ms = max(run.since_ms + policy.min_runtime_ms,
                         run.preempted_ms + policy.cool_down_ms if run.preempted_ms else 0)
@@ -111,7 +112,8 @@ class _Search:
     def _victims_of(self, choice: Choice) -> list[_Victim]:
         """Those of lower priority, and those whose tenant gives back what it borrowed."""
         return [victim for victim in self.victims if victim.run.priority < self.gang.priority
-                or self.board.usage.reclaims(self.gang.tenant, victim.run.tenant, choice.gpus, self._leaving())]
+                or (victim.run.priority == self.gang.priority and self.board.usage.reclaims(
+                    self.gang.tenant, victim.run.tenant, choice.gpus, self._leaving()))]
 
     def _leaving(self) -> dict[str, dict[str, int]]:
         if self._going is None:

@@ -24,7 +24,7 @@ class Queue:
     """Pending gangs, sorted by `rank`. Adding and removing cost a copy of the columns, not a rebuild.
 
     Columns, one entry per gang: `kind` (equal for equal signatures), `bound` (`bound_ms`), `tenant`,
-    `priority`, `since` and `preempted` (ms). `kinds` and `tenants` give the numbers their meaning.
+    `priority` and `since` (ms). `kinds` and `tenants` give the numbers their meaning.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Queue:
         self._holding: dict[str, PendingGang] = {}
         self._kind_of: dict[Signature, int] = {}
         self._tenant_of: dict[str, int] = {}
-        self.columns: NDArray[np.int64] = np.zeros((6, 0), np.int64)
+        self.columns: NDArray[np.int64] = np.zeros((5, 0), np.int64)
 
     @staticmethod
     def of(gangs: Iterable[PendingGang]) -> Queue:
@@ -102,7 +102,7 @@ class Queue:
         tenant = self._tenant_of.setdefault(gang.tenant, len(self.tenants))
         if tenant == len(self.tenants):
             self.tenants.append(gang.tenant)
-        return kind, gang.bound_ms, tenant, gang.priority, gang.since_ms, gang.preempted_ms
+        return kind, gang.bound_ms, tenant, gang.priority, gang.since_ms
 
     @property
     def kind(self) -> Ints:
@@ -127,9 +127,4 @@ class Queue:
     @property
     def since(self) -> Ints:
         column: Ints = self.columns[4]
-        return column
-
-    @property
-    def preempted(self) -> Ints:
-        column: Ints = self.columns[5]
         return column

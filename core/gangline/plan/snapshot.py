@@ -90,7 +90,6 @@ class PendingGang:
     `limit_ms` is the longest it may run once placed, if it has a limit; `likely_ms` is how long its like
     ran before, if any did. `most` is the largest size of an elastic gang (of one role), and never below
     its role's size. `since_ms` is since when it waits: its submission, or the end of its last attempt.
-    `preempted_ms` is when it last made room for others, 0 for never.
     """
 
     gang: str
@@ -111,7 +110,6 @@ class PendingGang:
     limit_ms: int | None = None
     likely_ms: int | None = None
     since_ms: int = 0
-    preempted_ms: int = 0
     promise: Promise | None = None
 
     @staticmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,8 +29,10 @@ class _Lane:
 class Turns:
     """Gives the positions of a queue one by one, in the order of a pass, and forgets those dropped meanwhile."""
 
-    def __init__(self, queue: Queue, policy: Policy, usage: Usage, now_ms: int) -> None:
+    def __init__(self, queue: Queue, policy: Policy, usage: Usage, now_ms: int,
+                 borrows: Callable[[int], bool] = lambda position: False) -> None:
         self._queue, self._policy, self._usage, self._now_ms = queue, policy, usage, now_ms
+        self._borrows = borrows  # whether the gang at a position would have more than its tenant's own quota
         self.alive: Bools = np.ones(len(queue), np.bool_)
         self._drops = 1  # lanes begin behind, so that they look at what was dropped before their turn
         self._short = False
@@ -76,15 +78,27 @@ class Turns:
 
     def __iter__(self) -> Iterator[int]:
         for group in self._groups():
-            lanes = self._lanes(group)
-            while lanes:
-                lane = min(lanes, key=lambda each: (self._usage.share(each.tenant), each.tenant)) \
-                    if len(lanes) > 1 else lanes[0]
-                position = self._next(lane)
-                if position is None:
-                    lanes.remove(lane)
-                    continue
+            put_off: list[int] = []
+            for position in self._turns(group):
+                if self._borrows(position):
+                    put_off.append(position)
+                else:
+                    self.alive[position] = False
+                    yield position
+            for position in self._turns(np.asarray(put_off, np.int64)):
                 self.alive[position] = False
+                yield position
+
+    def _turns(self, group: Ints) -> Iterator[int]:
+        """The positions of a run, tenant by tenant where they take turns."""
+        lanes = self._lanes(group)
+        while lanes:
+            lane = min(lanes, key=lambda each: (self._usage.share(each.tenant), each.tenant)) \
+                if len(lanes) > 1 else lanes[0]
+            position = self._next(lane)
+            if position is None:
+                lanes.remove(lane)
+            else:
                 yield position
 
     def _next(self, lane: _Lane) -> int | None:
@@ -117,13 +131,12 @@ class Turns:
         first = np.zeros(len(priority), np.bool_)
         if self._policy.protect_after_ms is not None:
             first[self._protected(priority, self._policy.protect_after_ms)] = True
-        late = self._made_room()
         position = np.arange(len(priority))
-        keys = [position, late, ~repair, ~first, -priority]
+        keys = [position, ~repair, ~first, -priority]
         if self._policy.order is Order.SHORTEST:
             keys.insert(1, self._queue.bound)
         order = np.lexsort(keys)
-        marks = np.stack((priority[order], first[order], repair[order], late[order]))
+        marks = np.stack((priority[order], first[order], repair[order]))
         cuts = np.flatnonzero(np.any(marks[:, 1:] != marks[:, :-1], axis=0)) + 1
         yield from np.split(order, cuts)
 
@@ -133,12 +146,6 @@ class Turns:
             return priority
         aged = self._now_ms - self._queue.since >= self._policy.age_after_ms
         return priority + AGED_BY * aged
-
-    def _made_room(self) -> Bools:
-        """Who was preempted a short while ago: those for whom it made room come before it."""
-        preempted = self._queue.preempted
-        late: Bools = (preempted > 0) & (self._now_ms - preempted < self._policy.cool_down_ms)
-        return late
 
     def _repairing(self) -> Bools:
         holding = {gang.gang for gang in self._queue.repairing()}

@@ -33,6 +33,7 @@ class Usage:
         self._unit = lcm(*(total for total in self._total.values() if total))
         self._weights = lcm(*(tenant.weight for tenant in snapshot.tenants))
         self.limited = any(quota for quota in self._quota.values())
+        self.lending = self.limited and bool(self._cohorts)
         self.counting = self.limited or (fair and len(snapshot.queue.waiting_tenants()) > 1)
         if self.counting:
             self._count(snapshot)
@@ -93,6 +94,11 @@ class Usage:
         members = [name for name in self._cohorts[known.cohort] if kind in self._quota[name]]
         used = sum(self._use.get(name, {}).get(kind, 0) for name in members)
         return used + more <= sum(self._quota[name][kind] for name in members)
+
+    def owns(self, tenant: str, gpus: Gpus) -> bool:
+        """Whether the tenant's own quota covers so many GPUs more; `gpus` names each type once."""
+        quota, use = self._quota.get(tenant, {}), self._use.get(tenant, {})
+        return all(use.get(kind, 0) + count <= quota[kind] for kind, count in gpus if kind in quota)
 
     def reclaims(self, lender: str, borrower: str, gpus: Gpus, going: Mapping[str, Mapping[str, int]]) -> bool:
         """Whether the borrower, of the lender's cohort, holds more than its quota of what is the lender's own.

@@ -40,8 +40,7 @@ from gangline.plan.snapshot import (
 )
 
 FORMAT = 1
-_COLUMNS = ("gang", "name", "slot", "tenant", "priority", "submitted_ms", "limit_ms", "likely_ms", "since_ms", "most",
-            "preempted_ms")
+_COLUMNS = ("gang", "name", "slot", "tenant", "priority", "submitted_ms", "limit_ms", "likely_ms", "since_ms", "most")
 _KIND = ("roles", "rdma", "zone", "pool", "within", "exclude", "domain_size")
 _RARE = ("held", "promise")
 T = TypeVar("T")

@@ -33,6 +33,8 @@ _log = logging.getLogger("gangline.loop")
 class Planning:
     """One pass after another over a picture. `due_ms` is when the next may decide otherwise by itself.
 
+    While it is `holding` there are none: the server is leaving.
+
     Whoever listens in `on_told` hears whose reason to wait has changed.
     """
 
@@ -43,6 +45,7 @@ class Planning:
     backoff: Backoff
     reasons: Reasons = field(init=False, default_factory=Reasons)
     due_ms: int | None = field(init=False, default=None)
+    holding: bool = field(init=False, default=False)
     last: Plan = field(init=False, default_factory=lambda: Plan(base=-1))
     on_told: list[Callable[[Told], None]] = field(init=False, default_factory=list)
     policy: Policy = field(init=False)
@@ -61,6 +64,9 @@ class Planning:
 
     def run(self) -> None:
         """A pass, unless the last one saw the same and nothing is due."""
+        if self.holding:
+            self.due_ms = None
+            return
         now_ms = self.now_ms()
         changed = self.picture.version != self._planned
         if not changed and (self.due_ms is None or now_ms < self.due_ms):

@@ -13,6 +13,7 @@ from gangline.server.state import ServerState
 from gangline.service import submit, views
 
 FORCED_WAIT_S = 300.0
+AT_ONCE = 100  # gangs cancelled in one transaction: others must not wait long for their turn
 _ACTIVE = [state for state in GangState if state not in FINAL]
 
 _log = logging.getLogger("gangline.server")
@@ -29,10 +30,11 @@ async def stop(state: ServerState, *, force: bool) -> None:
             raise Conflict(await _still(state),
                            fix="wait for them, or cancel them with: gangline stop --force")
         state.stopping = True
+        state.loop.planning.holding = True
     try:
         await _end_all(state)
     except BaseException:
-        state.stopping = False
+        state.stopping = state.loop.planning.holding = False
         raise
     try:
         await state.end_loop(nodes=True)
@@ -67,8 +69,9 @@ async def _active(state: ServerState) -> list[str]:
 
 
 async def _end_all(state: ServerState) -> None:
-    for gang in await _active(state):
-        await state.call(submit.cancel, state.store, gang, None, "the server is being stopped",
+    gangs = await _active(state)
+    for first in range(0, len(gangs), AT_ONCE):
+        await state.call(submit.cancel_some, state.store, gangs[first:first + AT_ONCE], "the server is being stopped",
                          now_ms=state.now_ms())
     with state.notifier.listen(ANY_GANG) as bell:
         until_s = time.monotonic() + FORCED_WAIT_S

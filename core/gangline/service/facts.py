@@ -75,8 +75,7 @@ def pending(gang: Gang, last: Attempt | None, holds: tuple[Held, ...], exclude: 
     return replace(
         asked, gang=gang.id, slot=gang.slot, submitted_ms=gang.submitted_ms, exclude=exclude, held=holds,
         roles=asked.roles if size == least else (replace(asked.roles[0], size=size),), limit_ms=limit_ms,
-        likely_ms=likely_ms if limit_ms is None else None, since_ms=gang.changed_ms, most=most,
-        preempted_ms=gang.preempted_ms, promise=promise)
+        likely_ms=likely_ms if limit_ms is None else None, since_ms=gang.changed_ms, most=most, promise=promise)
 
 
 def _asked(spec: GangSpec) -> PendingGang:

@@ -189,7 +189,7 @@ def resize(tx: Transaction, gang: Gang, size: int, give_up: Sequence[str], now_m
         return False
     has = {member.node for member in tx.attempts.members(gang.id, attempt.number)}
     fits = size > len(has) if not give_up else {*give_up} < has and size == len(has) - len({*give_up})
-    if not fits or not gang.spec.nodes <= size <= gang.spec.most or size % (gang.spec.domain_size or 1):
+    if not fits or not gang.spec.nodes <= size <= gang.spec.most:
         return False
     text = f"goes on with {size} nodes instead of {len(has)}" + (
         f", to make room for {_named(tx, for_gangs)}" if for_gangs else "") + "; this costs no retry"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gangline.model.errors import NotFound
+from gangline.model.errors import Conflict, NotFound
 from gangline.model.passes import PassDetail, PassView
 from gangline.plan.outcome import Plan
 from gangline.plan.wire import Inputs, Writer, plan_json
@@ -104,7 +104,10 @@ def _plan_kept(plan: Plan, *, whole: bool) -> dict[str, Any]:
 
 
 def _unpack(packed: bytes) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(zlib.decompress(packed))
+    try:
+        found: dict[str, Any] = json.loads(zlib.decompress(packed))
+    except (zlib.error, ValueError) as exc:
+        raise Conflict(f"this pass is damaged in the database: {exc}", fix="look at another one") from None
     return found
 
 

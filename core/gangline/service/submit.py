@@ -79,6 +79,13 @@ def cancel(store: Store, gang: str, token: str | None, reason: str, *, now_ms: i
         return views.view(tx, tx.gangs.get(known.id), now_ms, store.reasons)
 
 
+def cancel_some(store: Store, gangs: Sequence[str], reason: str, *, now_ms: int) -> None:
+    """Asks each of the gangs to end, as a person does; those that have ended are left alone."""
+    with store.transaction() as tx:
+        for gang in tx.gangs.some(gangs).values():
+            life.ask_to_end(tx, gang, Cause.CANCELLED, reason, now_ms, grace_ms=gang.grace_ms)
+
+
 def cancel_slot(store: Store, slot: str, epoch: int, reason: str, *, now_ms: int) -> list[str]:
     """Asks every gang of the slot up to that epoch to end; the ids of those this call reached."""
     with store.transaction() as tx:

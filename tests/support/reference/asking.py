@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice, product
@@ -118,6 +119,11 @@ class Use:
         for kind, count in gpus:
             more[kind] += count
         return all(self._allows(self.tenants[tenant], kind, count) for kind, count in more.items())
+
+    def owns(self, tenant: str, gpus: Iterable[tuple[str, int]]) -> bool:
+        """Whether the tenant's own quota covers so many more."""
+        quota = dict(self.tenants[tenant].quota) if tenant in self.tenants else {}
+        return all(self.of(tenant, kind) + count <= quota[kind] for kind, count in gpus if kind in quota)
 
     def _allows(self, tenant: TenantState, kind: str, new: int) -> bool:
         quota = dict(tenant.quota)

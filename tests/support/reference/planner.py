@@ -58,27 +58,42 @@ class _Pass:
         self.given_reservations = 0
         self.evicted_for = 0
         self.latest_claim_ms = 0
+        self.looked = False  # whether any gang has had its turn
 
     def run(self) -> Plan:
         every = [gang for group in groups(self.world) for gang in group]
-        looked = False
         for group in groups(self.world):
-            left = list(group)
-            while left:
-                backfill = looked and self.given_reservations >= self.policy.reserve_first
-                gang = next_of(self.world, self.use, left, backfill=backfill)
-                left.remove(gang)
-                if gang.gang in self.waits:
-                    continue  # one that asks for the same found nothing
-                if self.policy.strict and self.waits:
-                    self.waits[gang.gang] = _Wait(gang, WaitCode.ORDER)
-                    continue
-                looked = True
-                self._turn(gang, [other for other in every if other.gang not in {*self.placed, *self.waits, gang.gang}])
+            put_off = self._round(list(group), every, may_put_off=True)
+            self._round(put_off, every, may_put_off=False)
         grow_placed(self.world, self.use, self.placed)
         grown = grow_running(self.world, self.use)
         self.resizes += [grown] if grown else []
         return self._plan()
+
+    def _round(self, left: list[PendingGang], every: list[PendingGang], *, may_put_off: bool) -> list[PendingGang]:
+        """Give each its turn; those put off are left."""
+        put_off: list[PendingGang] = []
+        while left:
+            backfill = self.looked and self.given_reservations >= self.policy.reserve_first
+            gang = next_of(self.world, self.use, left, backfill=backfill)
+            left.remove(gang)
+            if gang.gang in self.waits:
+                continue  # one that asks for the same found nothing
+            if self.policy.strict and self.waits:
+                self.waits[gang.gang] = _Wait(gang, WaitCode.ORDER)
+            elif may_put_off and self._borrows(gang):
+                put_off.append(gang)
+            else:
+                self.looked = True
+                self._turn(gang, [other for other in every
+                                  if other.gang not in {*self.placed, *self.waits, gang.gang}])
+        return put_off
+
+    def _borrows(self, gang: PendingGang) -> bool:
+        """By its first choice it would have more than its tenant's own quota."""
+        choices = choices_of(self.world, gang)
+        lending = any(tenant.cohort for tenant in self.world.snapshot.tenants)
+        return lending and bool(choices) and not gang.held and not self.use.owns(gang.tenant, choices[0].gpus)
 
     def _turn(self, gang: PendingGang, later: list[PendingGang]) -> None:
         for row, gpus in self.world.held_rows(gang.held):

@@ -51,7 +51,8 @@ def _victims(world: World, use: Use, gang: PendingGang, choice: Choice) -> list[
              if run.preemptible and run.gang not in world.ending | world.shrunk
              and now_ms - run.since_ms >= policy.min_runtime_ms
              and (not run.preempted_ms or now_ms - run.preempted_ms >= policy.cool_down_ms)
-             and (run.priority < gang.priority or use.may_reclaim(gang.tenant, run.tenant, choice))]
+             and (run.priority < gang.priority
+                  or (run.priority == gang.priority and use.may_reclaim(gang.tenant, run.tenant, choice)))]
     return sorted(found, key=lambda run: (run.priority, cost_of(world, run), -run.since_ms, run.gang))
 
 

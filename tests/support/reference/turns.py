@@ -18,8 +18,7 @@ def groups(world: World) -> Iterator[list[PendingGang]]:
     first = _protected(world, gangs)
 
     def group_of(gang: PendingGang) -> tuple[object, ...]:
-        made_room = gang.preempted_ms > 0 and world.now_ms - gang.preempted_ms < world.policy.cool_down_ms
-        return -_effective(world, gang), gang.gang not in first, not gang.held, made_room
+        return -_effective(world, gang), gang.gang not in first, not gang.held
 
     def rank(gang: PendingGang) -> tuple[object, ...]:
         shortest = gang.bound_ms if world.policy.order is Order.SHORTEST else 0
