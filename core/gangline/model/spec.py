@@ -165,8 +165,10 @@ class GangSpec(Wire):
             return value
         if isinstance(value, bool) or not isinstance(value, int):
             raise ValueError('expected a number of nodes such as 4')
-        if not 1 <= value <= MOST_NODES:
-            raise ValueError(f"a gang has 1 to {MOST_NODES:,} nodes, not {value}")
+        if value < 1:
+            raise ValueError(f"a gang has at least 1 node, not {value}")
+        if value > MOST_NODES:
+            raise ValueError(f"a gang has at most {MOST_NODES:,} nodes, not {value}")
         return value
 
     @field_validator("priority", mode="before")
