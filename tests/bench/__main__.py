@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -18,6 +19,7 @@ from lab import Lab
 from rich.console import Console
 from table import Row, print_table
 
+sys.path.append(str(Path(__file__).resolve().parent.parent / "support"))  # the worlds that tests build, too
 NAMES = ("startup", "rank_death", "checkpoint", "watchers", "planning", "backlog", "replay", "parse")
 ROUNDS = 5
 LOADED = 0.25  # of all cores, taken by others
