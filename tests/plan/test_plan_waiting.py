@@ -77,6 +77,13 @@ class TestReservations:
         assert made.reservations[0].nodes == ("b1", "b2")
         assert starts(made) == {"x"}
 
+    def test_a_single_is_promised_the_rest_of_a_node_that_another_has_just_got_a_part_of(self) -> None:
+        made = planned(world(node("n1", used=7), running("r", ("n1", 7), ends_by_ms=NOW_MS + MINUTE_MS),
+                             gang("first", gpu="H100:1", priority=100, limit_ms=10 * MINUTE_MS),
+                             gang("g", gpu="H100:4")))
+        assert starts(made) == {"first"}
+        assert (made.reservations[0].nodes, made.reservations[0].at_ms) == (("n1",), NOW_MS + MINUTE_MS)
+
     def test_a_single_is_promised_the_gpus_that_come_free_first(self) -> None:
         made = planned(world(node("n1", used=8), node("n2", used=7),
                              running("r", ("n1", 8), ends_by_ms=NOW_MS + 2 * MINUTE_MS),

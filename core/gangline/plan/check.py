@@ -160,9 +160,11 @@ def _reserved(view: View, plan: Plan) -> Iterator[str]:
             continue
         if not reservation.nodes or not all(map(view.has, reservation.nodes)):
             yield f"{reservation.gang}: reserves unknown nodes"
-    kept = {node: reservation for reservation in plan.reservations for node in reservation.nodes}
-    whole = [node for reservation in plan.reservations for node in reservation.nodes
-             if reservation.gang in view.gangs and not view.gangs[reservation.gang].single]
+    # Of a single's node only a part is kept; others may well be on the rest of it.
+    wholes = [reservation for reservation in plan.reservations
+              if reservation.gang in view.gangs and not view.gangs[reservation.gang].single]
+    kept = {node: reservation for reservation in wholes for node in reservation.nodes}
+    whole = [node for reservation in wholes for node in reservation.nodes]
     yield from (f"{node}: is reserved for {count} gangs" for node, count in Counter(whole).items() if count > 1)
     for placement in plan.placements:
         gang = view.gangs.get(placement.gang)
