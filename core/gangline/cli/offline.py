@@ -18,7 +18,7 @@ from gangline.model.fleet import Fleet, NodeCondition
 from gangline.model.spec import GangSpec
 from gangline.model.units import format_duration
 from gangline.plan.check import check
-from gangline.plan.declared import policy_of, pool_state, tenant_state
+from gangline.plan.declared import node_state, policy_of, pool_state, tenant_state
 from gangline.plan.outcome import Plan
 from gangline.plan.planner import plan
 from gangline.plan.policy import Policy
@@ -152,7 +152,7 @@ def _entry(raw: Mapping[str, Any], index: int) -> tuple[GangSpec, Entry]:
 
 
 def _snapshot(fleet: Fleet, entries: list[tuple[GangSpec, Entry]], now_ms: int) -> Snapshot:
-    nodes = {node.name: node for node in _nodes_of(fleet, now_ms)}
+    nodes = {node.name: node_state(node, fleet.pool(node.pool), now_ms) for node in fleet.all_nodes()}
     free = {name: list(node.free_gpus) for name, node in nodes.items()}
     ids = _ids([spec.name for spec, _ in entries])
     running, pending = [], []
@@ -166,20 +166,6 @@ def _snapshot(fleet: Fleet, entries: list[tuple[GangSpec, Entry]], now_ms: int) 
         version=0, tenants=map(tenant_state, fleet.tenants), pools=_pools_of(fleet), pending=tuple(pending),
         running=tuple(running),
         nodes=tuple(replace(node, free_gpus=tuple(free[name])) for name, node in nodes.items()))
-
-
-def _nodes_of(fleet: Fleet, now_ms: int) -> list[NodeState]:
-    """The file's nodes; one that is booting is taken to have just begun."""
-    made = []
-    for node in fleet.all_nodes():
-        pool = fleet.pool(node.pool)
-        booting = node.state is NodeCondition.BOOTING
-        made.append(NodeState(
-            name=node.name, pool=node.pool, gpu=pool.ask, zone=pool.zone, fabric=pool.fabric, path=node.path,
-            domain=node.domain, free_gpus=tuple(range(pool.ask.count)), usable=node.state is NodeCondition.READY,
-            usable_ms=max(1, now_ms + _ms(pool.boot)) if booting else 0, emulated=pool.emulated,
-            gone=node.state is NodeCondition.GONE))
-    return made
 
 
 def _pools_of(fleet: Fleet) -> tuple[PoolState, ...]:

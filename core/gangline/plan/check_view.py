@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
-from gangline.plan.fleet import DOWN_MS
 from gangline.plan.outcome import Plan, WaitCode
 from gangline.plan.snapshot import Held, NodeState, PendingGang, PoolState, RunningGang, Snapshot, TenantState
 
@@ -36,11 +34,7 @@ class View:
         """The node as it is now; KeyError when it is not there."""
         found = self._nodes.get(name)
         if found is None:
-            row = self.map.row[name]
-            base = int(self.fleet.base[row])
-            found = self._nodes[name] = replace(
-                self.map.values[row], free_gpus=self.fleet.free_gpus(row), usable=base == 0,
-                usable_ms=base if 0 < base < DOWN_MS else 0, idle_ms=int(self.fleet.idle[row]))
+            found = self._nodes[name] = self.fleet.node(self.map.row[name])
         return found
 
     def subtree(self, node: str, level: int) -> int:

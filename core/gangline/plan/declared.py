@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gangline.model.fleet import Pool, Scheduling, Tenant
+from gangline.model.fleet import DeclaredNode, NodeCondition, Pool, Scheduling, Tenant
 from gangline.plan.policy import POLICIES, Order, Policy
-from gangline.plan.snapshot import PoolState, TenantState
+from gangline.plan.snapshot import NodeState, PoolState, TenantState
 
 
 def policy_of(scheduling: Scheduling) -> Policy:
@@ -23,6 +23,16 @@ def policy_of(scheduling: Scheduling) -> Policy:
 def tenant_state(tenant: Tenant) -> TenantState:
     return TenantState(name=tenant.name, weight=tenant.weight, quota=tuple(sorted(tenant.quota.items())),
                        cohort=tenant.cohort, borrow=tenant.borrow)
+
+
+def node_state(node: DeclaredNode, pool: Pool, now_ms: int) -> NodeState:
+    """A declared node as it is when nothing runs; one that boots is taken to have begun at `now_ms`."""
+    booting = node.state is NodeCondition.BOOTING
+    return NodeState(
+        name=node.name, pool=pool.name, gpu=pool.ask, zone=pool.zone, fabric=pool.fabric, path=node.path,
+        domain=node.domain, free_gpus=tuple(range(pool.ask.count)), usable=node.state is NodeCondition.READY,
+        usable_ms=max(1, now_ms + _ms(pool.boot)) if booting else 0, emulated=pool.emulated,
+        gone=node.state is NodeCondition.GONE)
 
 
 def pool_state(pool: Pool, nodes: int, wanted: int | None = None, *, proved: bool = False) -> PoolState:

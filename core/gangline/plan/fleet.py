@@ -294,10 +294,10 @@ class FleetState:
 
     def nodes(self) -> tuple[NodeState, ...]:
         """The nodes as values, in row order; those that are not there yet are left out."""
-        made = []
-        for row, node in enumerate(self.map.values):
-            if not self.map.virtual[row]:
-                base = int(self.base[row])
-                made.append(replace(node, free_gpus=self.free_gpus(row), usable=base == 0,
-                                    usable_ms=base if 0 < base < DOWN_MS else 0, idle_ms=int(self.idle[row])))
-        return tuple(made)
+        return tuple(self.node(row) for row in range(self.map.size) if not self.map.virtual[row])
+
+    def node(self, row: int) -> NodeState:
+        """The node of a row as a value."""
+        base = int(self.base[row])
+        return replace(self.map.values[row], free_gpus=self.free_gpus(row), usable=base == 0,
+                       usable_ms=base if 0 < base < DOWN_MS else 0, idle_ms=int(self.idle[row]))

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from gangline.model.gpu import GpuAsk
+from gangline.plan.snapshot import Promise
 
 
 class WaitCode(StrEnum):
@@ -68,6 +69,11 @@ class Reservation:
     gang: str
     nodes: tuple[str, ...]
     at_ms: int | None
+
+    @property
+    def promise(self) -> Promise | None:
+        """What the next pass keeps to; None when the instant is not known."""
+        return Promise(node=self.nodes[0], at_ms=self.at_ms) if self.nodes and self.at_ms is not None else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

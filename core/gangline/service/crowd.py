@@ -94,8 +94,7 @@ class Crowd:
     def promise(self, reservations: Iterable[Reservation]) -> list[str]:
         """Remembers where a pass expects gangs to start, and forgets what the one before it expected; the gangs
         for which that is another thing now."""
-        promises = {kept.gang: Promise(node=kept.nodes[0], at_ms=kept.at_ms) for kept in reservations
-                    if kept.nodes and kept.at_ms is not None}
+        promises = {kept.gang: kept.promise for kept in reservations if kept.promise is not None}
         changed = [gang for gang in {*promises, *self._promises}
                    if promises.get(gang) != self._promises.get(gang) and gang in self.known]
         self._promises = promises

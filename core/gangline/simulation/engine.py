@@ -11,7 +11,7 @@ from gangline.model.errors import Bug
 from gangline.plan.outcome import Plan
 from gangline.plan.planner import decide
 from gangline.plan.policy import Policy
-from gangline.plan.snapshot import Held, PendingGang, Promise, Snapshot
+from gangline.plan.snapshot import Held, PendingGang, Snapshot
 from gangline.simulation.events import Event, Events, Failures, Kind
 from gangline.simulation.run import GRACE_MS, Run, saved_ms
 from gangline.simulation.site import Site
@@ -225,8 +225,7 @@ class _Engine:
         gone = [node for retirement in decided.retirements for node in retirement.nodes]
         if gone:
             self.site.remove(gone)
-        self.site.promise({kept.gang: Promise(node=kept.nodes[0], at_ms=kept.at_ms)
-                           for kept in decided.reservations if kept.nodes and kept.at_ms is not None})
+        self.site.promise({kept.gang: kept.promise for kept in decided.reservations if kept.promise is not None})
         self.due_ms = decided.due_ms if decided.due_ms is not None and decided.due_ms > now_ms else None
         return bool(decided.placements or decided.preemptions or decided.releases or decided.capacity or gone)
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gangline.model.errors import Rejected
-from gangline.model.fleet import DeclaredNode, Fleet, NodeCondition, Pool
+from gangline.model.fleet import DeclaredNode, Fleet, NodeCondition
 from gangline.model.gpu import CPU, GpuAsk
-from gangline.plan.declared import pool_state, tenant_state
+from gangline.plan.declared import node_state, pool_state, tenant_state
 from gangline.plan.snapshot import NodeState, PoolState, TenantState
 from gangline.simulation.rows import csv_rows
 
@@ -49,18 +49,11 @@ class World:
 def world_of(fleet: Fleet, name: str = "fleet") -> World:
     """The world that a fleet file declares."""
     pools = {pool.name: pool for pool in fleet.pools}
-    nodes = tuple(_node(node, pools[node.pool]) for node in fleet.all_nodes()
+    nodes = tuple(node_state(node, pools[node.pool], 0) for node in fleet.all_nodes()
                   if node.state is not NodeCondition.GONE)
     there = Counter(node.pool for node in nodes)
     return World(name=name, nodes=nodes, tenants=tuple(tenant_state(tenant) for tenant in fleet.tenants),
                  pools=tuple(pool_state(pool, there[pool.name], proved=True) for pool in fleet.pools))
-
-
-def _node(node: DeclaredNode, pool: Pool) -> NodeState:
-    booting = node.state is NodeCondition.BOOTING
-    return NodeState(name=node.name, pool=pool.name, gpu=pool.ask, zone=pool.zone, fabric=pool.fabric, path=node.path,
-                     domain=node.domain, free_gpus=tuple(range(pool.ask.count)), usable=node.state is _USABLE,
-                     usable_ms=max(1, round(pool.boot * 1000)) if booting else 0, emulated=pool.emulated)
 
 
 def resized(fleet: Fleet, counts: Mapping[str, int]) -> Fleet:
