@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from enum import StrEnum
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from gangline.model.base import Wire
+from gangline.model.engine import Absolute, EngineName, Kubernetes, Plain, Provision, Ray, Slurm
 from gangline.model.gpu import CPU, GpuAsk, parse_gpu
 from gangline.model.spec import Name, Seconds
 from gangline.model.units import NANO_PER_UNIT, parse_money_nano
@@ -37,7 +38,15 @@ class Pool(Wire):
     """Nodes of one kind that one engine provides."""
 
     name: Name
-    engine: Literal["local", "slurm", "ray", "kubernetes"] = "local"
+    engine: EngineName = "local"
+    slurm: Slurm | None = None
+    ray: Ray | None = None
+    kubernetes: Kubernetes | None = None
+    provision: Provision | None = None
+    mode: Literal["pinned", "delegated"] = Field(
+        default="pinned", description="who chooses the nodes: Gangline, or the engine's queue")
+    python: Plain | None = Field(default=None, description="of the supervisors there [default: the server's]")
+    node_home: Absolute | None = Field(default=None, description="folder on each node [default: /tmp/gangline-UID]")
     gpu: str = CPU
     zone: Name = "local"
     fabric: Name | None = None
@@ -52,6 +61,13 @@ class Pool(Wire):
     price_per_gpu_hour: str = "0"
     currency: str = Field(default="USD", pattern=r"^[A-Z]{3}$")
     emulated: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_minimum(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("engine", "local") != "local" and "min" not in data:
+            return {**data, "min": 0}  # the engine says which nodes there are
+        return data
 
     @field_validator("gpu")
     @classmethod
@@ -76,7 +92,23 @@ class Pool(Wire):
             raise ValueError(f"max ({self.max}) is below min ({self.min})")
         if self.rdma is not None and self.fabric is None:
             raise ValueError("a pool with rdma needs a fabric (the network it is on)")
+        self._settings_fit()
         return self
+
+    def _settings_fit(self) -> None:
+        given = {"slurm": self.slurm, "ray": self.ray, "kubernetes": self.kubernetes}
+        for engine, settings in given.items():
+            if engine == self.engine and settings is None:
+                raise ValueError(f"its engine is {engine}, so it needs a block `{engine}:` that says where that is")
+            if engine != self.engine and settings is not None:
+                raise ValueError(f"it has a block `{engine}:`, but its engine is {self.engine}")
+        if self.hosted and self.emulated:
+            raise ValueError(f"nodes of {self.engine} are real; only a local pool can be emulated")
+
+    @property
+    def hosted(self) -> bool:
+        """Its nodes are another system's: that one says which there are, and starts supervisors there."""
+        return self.engine != "local"
 
     @property
     def ask(self) -> GpuAsk:
@@ -146,6 +178,9 @@ class Fleet(Wire):
     """Pools, nodes and tenants, as one file declares them."""
 
     pools: tuple[Pool, ...] = Field(min_length=1)
+    node_url: Plain | None = Field(default=None, description="where supervisors on other machines reach the server")
+    volumes: Absolute | None = Field(
+        default=None, description="folder of volumes, the same on every node [default: in the home]")
     nodes: tuple[DeclaredNode, ...] = ()
     tenants: tuple[Tenant, ...] = ()
     scheduling: Scheduling = Scheduling()
@@ -178,7 +213,7 @@ class Fleet(Wire):
         declared = {n.pool for n in self.nodes}
         made = tuple(
             DeclaredNode(name=f"{pool.name}-{i + 1}", pool=pool.name, path=(f"{pool.name}-leaf",))
-            for pool in self.pools if pool.name not in declared for i in range(pool.min))
+            for pool in self.pools if pool.name not in declared and not pool.hosted for i in range(pool.min))
         return self.nodes + made
 
 
