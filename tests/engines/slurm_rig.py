@@ -46,7 +46,8 @@ class SlurmRig:
 
     def submit(self, *options: str, command: str = "exec sleep 1000") -> str:
         """A job of somebody else; its id."""
-        return self.cluster.run("sbatch", "--parsable", "--output=/dev/null", "--chdir=/", *options, f"--wrap={command}")
+        return self.cluster.run("sbatch", "--parsable", "--output=/dev/null", "--chdir=/", *options,
+                                f"--wrap={command}")
 
     def occupy(self, node: str, gpus: int) -> Callable[[], None]:
         whole = ["--exclusive"] if gpus == GPUS else []

@@ -83,7 +83,7 @@ class SlurmEngine:
         first = self.poll_many([name]).get(name)
         if first is None or first.id == id:
             return id
-        self._cluster.programs.run("scancel", "--quiet", "--state=PENDING", id)
+        self._cluster.programs.run("scancel", "--state=PENDING", id)
         return first.id
 
     def poll_many(self, names: Collection[str]) -> Mapping[str, SeenJob]:

@@ -55,4 +55,4 @@ class Stopping:
 
     def _scancel(self, *args: str) -> None:
         with contextlib.suppress(Rejected):  # over already
-            self.programs.run("scancel", "--quiet", *args)
+            self.programs.run("scancel", *args)
