@@ -164,7 +164,13 @@ def told(store: Store, case: Case, text: str) -> None:
             tx.attempts.told(case.attempt, text)
 
 
-def bury(store: Store, case: Case, shown: Shown, nodes: Mapping[str, SeenNode], *, now_ms: int) -> int | None:
+def failed_early(case: Case) -> bool:
+    """The attempt's job is over before its ranks ran, and nothing has said why."""
+    return case.attempt.end is None and case.attempt.running_ms is None
+
+
+def bury(store: Store, case: Case, shown: Shown, nodes: Mapping[str, SeenNode], *, now_ms: int,
+         last_lines: tuple[str, ...] = ()) -> int | None:
     """The attempt's job is over: so is the attempt. When to look again, if a part of it may live on.
 
     On a node that does not answer, processes may be left until their supervisor, cut off, has killed them:
@@ -187,16 +193,17 @@ def bury(store: Store, case: Case, shown: Shown, nodes: Mapping[str, SeenNode], 
             if _broken(nodes.get(member.node)) and not member.lost and attempt.end is None:
                 tx.attempts.lost(member)
         if attempt.end is None and tx.attempts.unfinished_ranks(gang.id, attempt.number):
-            life.decide_end(tx, gang, _end(case, shown, nodes), now_ms)
+            life.decide_end(tx, gang, _end(case, shown, nodes, last_lines), now_ms)
         life.settle(tx, gang.id, now_ms)
         return min(dues, default=None)
 
 
-def _end(case: Case, shown: Shown, nodes: Mapping[str, SeenNode]) -> End:
+def _end(case: Case, shown: Shown, nodes: Mapping[str, SeenNode], last_lines: tuple[str, ...]) -> End:
     words = shown.job.text if shown.job is not None else "it is not known there any more"
     broken = next((member.node for member in case.left if _broken(nodes.get(member.node))), None)
     cause = Cause.LAUNCH if case.attempt.running_ms is None and broken is None else Cause.LOST
-    return End(cause=cause, node=broken, text=f"job {case.attempt.job} of pool {case.attempt.pool} ended: {words}")
+    return End(cause=cause, node=broken, last_lines=last_lines,
+               text=f"job {case.attempt.job} of pool {case.attempt.pool} ended: {words}")
 
 
 def _broken(node: SeenNode | None) -> bool:
