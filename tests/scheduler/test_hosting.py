@@ -25,7 +25,6 @@ from gangline.service import claims, submit, views
 from gangline.service import fleet as fleet_service
 from gangline.service.claims import Claim
 from gangline.service.jobs import LEAVES_MS, PATIENCE_MS
-from gangline.service.nodes import LEASE_S
 from gangline.store import Store
 
 FLEET_ID = "00c0ffee"
@@ -102,7 +101,7 @@ class Site:
     def hello(self, gang: str, node: str, attempt: int = 1, incarnation: str = "i") -> None:
         greeting = Hello(node=node, incarnation=f"{incarnation}-{node}", pid=1, start_time=1.0, boot_id="b",
                          address=f"10.1.0.{node[1:]}", gang=gang, attempt=attempt)
-        claims.hello(self.store, greeting, Claim(gang, attempt), now_ms=self.now_ms)
+        claims.hello(self.store, greeting, Claim(gang, attempt), self.fleet, now_ms=self.now_ms)
 
     def orders(self, gang: str, node: str, attempt: int = 1) -> list[tuple[OrderPhase, bool]]:
         found = claims.orders(self.store, node, f"i-{node}", Claim(gang, attempt), now_ms=self.now_ms,
@@ -260,7 +259,7 @@ def test_a_node_that_dies_is_replaced_once_its_supervisor_must_be_dead(site: Sit
     site.step()
     assert len(site.view(gang).attempts) == 1  # its ranks may live until their lease is over
     assert not site.node(dead).healthy
-    site.step(LEASE_S / 2 + 1)
+    site.step(FLEET.pools[0].lease / 2 + 1)
     site.step()
     attempt = site.view(gang).attempts[-1]
     assert attempt.number == 2

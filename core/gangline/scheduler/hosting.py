@@ -155,6 +155,7 @@ class Hosting:
                         reads.append(name)  # what its supervisors said is all there is to know why
                         continue
                     self._due(jobs.bury(self.store, case, told, self._nodes.get(number, {}), now_ms=now_ms,
+                                        lease_s=jobs.lease_s(case.attempt, crew.pools),
                                         last_lines=self._logs.pop(name, ())))
                 case Act.KEEP:
                     if told is not None and told.job is not None:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from gangline.engines.base import Job, JobNode, JobStatus, SeenJob, SeenNode, job_name, parse_job_name
+from gangline.model.fleet import Pool
 from gangline.model.gang import End
 from gangline.model.spec import GangSpec
 from gangline.model.states import Cause
@@ -169,7 +170,12 @@ def failed_early(case: Case) -> bool:
     return case.attempt.end is None and case.attempt.running_ms is None
 
 
-def bury(store: Store, case: Case, shown: Shown, nodes: Mapping[str, SeenNode], *, now_ms: int,
+def lease_s(attempt: Attempt, pools: Collection[Pool]) -> float:
+    """How long an attempt's supervisors go on when they do not hear the server."""
+    return next((pool.lease for pool in pools if pool.name == attempt.pool), LEASE_S)
+
+
+def bury(store: Store, case: Case, shown: Shown, nodes: Mapping[str, SeenNode], *, now_ms: int, lease_s: float,
          last_lines: tuple[str, ...] = ()) -> int | None:
     """The attempt's job is over: so is the attempt. When to look again, if a part of it may live on.
 
@@ -185,7 +191,7 @@ def bury(store: Store, case: Case, shown: Shown, nodes: Mapping[str, SeenNode], 
         for member in tx.attempts.members(gang.id, attempt.number):
             if member.empty_ms is not None:
                 continue
-            safe_ms = _safe_ms(store, member, nodes.get(member.node), now_ms)
+            safe_ms = _safe_ms(store, member, nodes.get(member.node), now_ms, lease_s)
             if safe_ms <= now_ms:
                 tx.attempts.empty(member, now_ms)
             else:
@@ -210,11 +216,11 @@ def _broken(node: SeenNode | None) -> bool:
     return node is not None and node.status in BROKEN
 
 
-def _safe_ms(store: Store, member: Member, node: SeenNode | None, now_ms: int) -> int:
+def _safe_ms(store: Store, member: Member, node: SeenNode | None, now_ms: int, lease_s: float) -> int:
     """From when on no process of the member can be left."""
     if member.incarnation is None or not _broken(node) or (node is not None and node.empty):
         return 0
-    return store.seen_ms.setdefault(member.node, now_ms) + round(LEASE_S * 1000)
+    return store.seen_ms.setdefault(member.node, now_ms) + round(lease_s * 1000)
 
 
 def _empty(tx: Transaction, gang: str, attempt: Attempt, now_ms: int) -> None:
