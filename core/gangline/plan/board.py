@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from gangline.model.gpu import GpuAsk
-from gangline.plan.counter import Counter
-from gangline.plan.demand import Demand, demand_of
+from gangline.plan.counter import LEASED, Counter, Gone
+from gangline.plan.demand import Demand, Need, demand_of
 from gangline.plan.fleet import DOWN_MS, Bools, Ints
 from gangline.plan.outcome import NodeChoice
 from gangline.plan.parts import Parts, Useless
@@ -38,8 +38,8 @@ class Board:
 
     `ready` is when a row is whole by what is known of its leases and its boot (DOWN_MS: never); `open`
     says that it is whole, in service and unclaimed now. `claim` is the index of the row's claim or -1.
-    Whole rows that were taken are written into the columns when somebody next looks at one. `log` tells
-    what is derived from the columns which rows changed: row for a lease, ~row for a claim.
+    Whole rows that were taken are written into the columns when somebody next looks at one. The log tells
+    what is derived from the columns which rows of a GPU type changed.
     """
 
     def __init__(self, snapshot: Snapshot, policy: Policy, now_ms: int) -> None:
@@ -61,7 +61,7 @@ class Board:
         self.claimers: set[str] = set()
         self.horizon_ms = 0  # the latest known instant of any claim
         self.given_back: dict[int, int] = {}  # row -> GPUs that are free from the next pass on
-        self.log: list[int] = []
+        self._log: dict[str, list[Gone]] = {kind: [] for kind in self.map.types}
         self.usage = Usage(snapshot, fair=policy.fair)
         emulated = bool(self.map.emulated.any())
         self.kinds = (False, True) if emulated and not self.map.emulated.all() else (emulated,)  # real nodes first
@@ -137,32 +137,39 @@ class Board:
             allowed |= self.claim == index
         return allowed
 
-    def counter(self, mask: Bools, emulated: bool, variant: Variant, block: int = 0) -> Counter:
-        """Whole open rows of the mask, counted by subtree. Equal masks of one map are one object."""
-        key = (id(mask), emulated, variant, block)
+    def counter(self, need: Need, emulated: bool, variant: Variant, block: int = 0) -> Counter:
+        """Whole open rows that meet the need, counted by subtree. Equal masks of one map are one object."""
+        key = (id(need.mask), emulated, variant, block)
+        log = self._log[need.ask.type]
         known = self._counters.get(key)
         if known is None:
-            rows = self.of_kind(mask, emulated) & (self.whole & self.allowed(variant) if variant else self.open)
-            made = Counter(self.map, rows, block, len(self.log))
-            self._counters[key] = made, mask  # the mask is kept, so that no other gets its id
+            rows = self.of_kind(need.mask, emulated) & (self.whole & self.allowed(variant) if variant else self.open)
+            made = Counter(self.map, rows, block, len(log))
+            self._counters[key] = made, need.mask  # the mask is kept, so that no other gets its id
             return made
-        if known[0].cursor < len(self.log):
-            known[0].sync(self.log, lambda row: int(self.claim[row]) in variant)
+        if known[0].cursor < len(log):
+            known[0].sync(log, variant)
         return known[0]
 
-    def parts(self, mask: Bools, emulated: bool, variant: Variant) -> Parts:
-        """The rows of the mask with free GPUs that are open, by how well they suit parts."""
-        key = (id(mask), emulated, variant)
+    def parts(self, need: Need, emulated: bool, variant: Variant) -> Parts:
+        """The rows with free GPUs that could give a part and are open, by how well they suit parts."""
+        key = (id(need.parts), emulated, variant)
+        log = self._log[need.ask.type]
         known = self._parts.get(key)
         if known is None:
-            rows = self.of_kind(mask, emulated) & self.in_service & (self.free > 0) & self.allowed(variant)
-            found = Parts(self.map, rows, self.free, self.leaf_whole, len(self.log))
-            self._parts[key] = found, mask
+            rows = self.of_kind(need.parts, emulated) & self.in_service & (self.free > 0) & self.allowed(variant)
+            found = Parts(self.map, rows, self.free, self.leaf_whole, len(log))
+            self._parts[key] = found, need.parts
             return found
         found = known[0]
-        if found.cursor < len(self.log):
-            found.sync(self.log, lambda row: self.claim[row] < 0 or int(self.claim[row]) in variant, self.free)
+        if found.cursor < len(log):
+            found.sync(log, lambda row: self.claim[row] < 0 or int(self.claim[row]) in variant, self.free)
         return found
+
+    def _note(self, rows: list[int], claim: int) -> None:
+        gone = Gone(rows, self.map.lines.split(rows), claim)
+        for kind in {self.map.type_of[row] for row in rows}:
+            self._log[kind].append(gone)
 
     def of_kind(self, mask: Bools, emulated: bool) -> Bools:
         """The real or the emulated rows of a mask."""
@@ -193,9 +200,9 @@ class Board:
     def take_whole(self, rows: list[int], gang: PendingGang) -> None:
         """Lease whole rows to the gang."""
         self._unwritten.append((rows, self._ends_ms(gang, self.now_ms)))
-        self.log += rows
+        self._note(rows, LEASED)
         if self.usage.counting:
-            self.usage.add(gang.tenant, [(self.map.values[row].gpu.type, int(self.map.count[row])) for row in rows])
+            self.usage.add(gang.tenant, [(self.map.type_of[row], int(self.map.count[row])) for row in rows])
 
     def _write(self) -> None:
         taken, self._unwritten = self._unwritten, []
@@ -245,11 +252,11 @@ class Board:
     def take_part(self, row: int, gpus: Sequence[int], gang: PendingGang) -> None:
         """Lease some GPUs of a row to the gang."""
         self._hold_part(row, gpus, self._ends_ms(gang, self.now_ms))
-        self.usage.add(gang.tenant, ((self.map.values[row].gpu.type, len(gpus)),))
+        self.usage.add(gang.tenant, ((self.map.type_of[row], len(gpus)),))
 
     def retake_part(self, row: int, gpus: Sequence[int], gang: PendingGang) -> None:
         """The gang starts again on the GPUs it holds."""
-        self.usage.add(gang.tenant, ((self.map.values[row].gpu.type, len(gpus)),))
+        self.usage.add(gang.tenant, ((self.map.type_of[row], len(gpus)),))
         self._lease(row, gpus, self._ends_ms(gang, self.now_ms))
 
     def give_back(self, gang: PendingGang, nodes: Iterable[str]) -> None:
@@ -284,7 +291,7 @@ class Board:
         self._lease(row, gpus, until_ms)
         self.free[row] -= len(gpus)
         self.whole[row] = self.open[row] = False
-        self.log.append(row)
+        self._note([row], LEASED)
 
     def free_gpus(self, row: int) -> tuple[int, ...]:
         return tuple(np.flatnonzero(self.until(row) == 0).tolist())
@@ -301,13 +308,13 @@ class Board:
     def _claim_rows(self, rows: Ints, gang: str, at_ms: int, until_ms: int) -> None:
         new = rows[self.claim[rows] < 0]
         self.claim[new] = len(self.claims)
+        self._note(new.tolist(), len(self.claims))
         self.claim_until[rows] = np.maximum(self.claim_until[rows], until_ms)
         self.open[rows] = False
         self.claims.append(Claim(gang, at_ms))
         self.claimers.add(gang)
         if at_ms < UNKNOWN_MS:
             self.horizon_ms = max(self.horizon_ms, at_ms)
-        self.log += [~row for row in new.tolist()]
 
     def ask(self, rows: Ints) -> None:
         """Their pools are asked for the virtual rows: from now on they boot."""

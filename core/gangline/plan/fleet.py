@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gangline.model.gpu import GpuAsk
+from gangline.plan.lines import Lines
 from gangline.plan.snapshot import (
     UNKNOWN_MS,
     Held,
@@ -63,7 +64,7 @@ class FleetMap:
 
     Rows are sorted by (emulated, zone, fabric, switch path, NVLink domain, name). `ids[level]` numbers
     the subtrees of a level by row, so a smaller id is an earlier run; `starts[level]` has one more entry
-    than there are subtrees. `bottom` is the smallest subtree of each row: of `first_level`. Rows of nodes
+    than there are subtrees. `lines` has the rows of each smallest subtree: of `first_level`. Rows of nodes
     that a pool could add are `virtual`, named "pool+1" and so on.
     """
 
@@ -92,6 +93,7 @@ class FleetMap:
         nodes, n = self.values, self.size
         types = sorted({node.gpu.type for node in nodes})
         self.types = {name: index for index, name in enumerate(types)}
+        self.type_of = [node.gpu.type for node in nodes]
         self.type = np.fromiter((self.types[node.gpu.type] for node in nodes), np.int64, n)
         self.count = np.fromiter((node.gpu.count for node in nodes), np.int64, n)
         self.widest = int(self.count.max(initial=1))
@@ -122,24 +124,17 @@ class FleetMap:
             self.keys.append([mine[row] for row in starts])
         # Without NVLink domains the domain level says the same as the leaf level.
         self.first_level = DOMAIN if bool(self.knows_domain.any()) else LEAF
-        self.bottom: list[int] = self.ids[self.first_level].tolist()
+        self.lines = Lines(self.ids[self.first_level], self.starts[self.first_level], self.count)
         self._starts: list[list[int]] = [starts.tolist() for starts in self.starts]
-        self._chains: dict[int, list[tuple[int, int]]] = {}
+        smallest = self.starts[self.first_level][:-1]
+        self.around: list[tuple[int, ...]] = list(zip(
+            *(ids[smallest].tolist() for ids in self.ids[self.first_level:]), strict=True))
 
     def network_of(self, rows: Sequence[int]) -> tuple[str, str | None]:
         """The zone of the rows, "" if they span several, and their fabric, None if they span several or have none."""
         first, last = self.values[min(rows)], self.values[max(rows)]
         zone = first.zone if first.zone == last.zone else ""
         return zone, first.fabric if zone and first.fabric == last.fabric else None
-
-    def chain(self, subtree: int) -> list[tuple[int, int]]:
-        """(level, subtree) of a smallest subtree and all those around it."""
-        found = self._chains.get(subtree)
-        if found is None:
-            row = self._starts[self.first_level][subtree]
-            found = [(level, int(self.ids[level][row])) for level in range(self.levels.count)]
-            self._chains[subtree] = found
-        return found
 
     def children(self, level: int, subtree: int) -> tuple[int, int]:
         """The subtrees of the next smaller level inside one: from, to."""

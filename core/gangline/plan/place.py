@@ -72,7 +72,7 @@ def gpus_of(spot: Spot, board: Board) -> Iterator[tuple[str, int]]:
 def _part(board: Board, demand: Demand, choice: Choice, emulated: bool, variant: Variant) -> Spot | None:
     """Part of one node, so that whole nodes stay whole and free GPUs of use."""
     ask, need = choice.asks[0], choice.needs[0]
-    row = board.parts(need.parts, emulated, variant).best(
+    row = board.parts(need, emulated, variant).best(
         ask.count, lambda free: board.useless.growth(ask.type, free, ask.count))
     if row is None:
         return None
@@ -82,12 +82,12 @@ def _part(board: Board, demand: Demand, choice: Choice, emulated: bool, variant:
 
 
 def _whole(board: Board, demand: Demand, choice: Choice, emulated: bool, variant: Variant) -> Spot | None:
-    counters = [board.counter(need.mask, emulated, variant, demand.block) for need in choice.needs]
+    counters = [board.counter(need, emulated, variant, demand.block) for need in choice.needs]
     for level in range(board.map.first_level, demand.widest + 1):
         subtree = _smallest(counters, choice, level)
         if subtree is not None:
             if len(counters) == 1 and len(demand.roles) == 1:
-                rows = sorted(counters[0].gather(level, subtree, choice.needs[0].size))
+                rows = sorted(board.map.lines.rows(counters[0].gather(level, subtree, choice.needs[0].size)))
                 return Spot(choice, rows, tuple(board.role_members(rows, choice.asks[0], demand.roles[0].name)))
             by_ask = pick(counters, choice, level, subtree)
             rows = [row for mine in by_ask.values() for row in mine]
@@ -114,7 +114,7 @@ def pick(counters: list[Counter], choice: Choice, level: int, subtree: int) -> d
     by_ask: dict[GpuAsk, list[int]] = {}
     taken: list[int] = []
     for counter, need in zip(counters, choice.needs, strict=True):
-        left = counter.without(np.asarray(taken, np.int64)) if taken else counter
-        by_ask[need.ask] = left.gather(level, subtree, need.size)
+        left = counter.without(taken) if taken else counter
+        by_ask[need.ask] = left.map.lines.rows(left.gather(level, subtree, need.size))
         taken += by_ask[need.ask]
     return by_ask
