@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
+from operator import attrgetter
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from gangline.model.gpu import GpuAsk
 from gangline.plan.counter import LEASED, Counter, Gone
 from gangline.plan.demand import Demand, Need, demand_of
 from gangline.plan.fleet import DOWN_MS, Bools, Ints
+from gangline.plan.lines import Bits
 from gangline.plan.outcome import NodeChoice
 from gangline.plan.parts import Parts, Useless
 from gangline.plan.policy import Policy
@@ -86,7 +89,7 @@ class Board:
     @cached_property
     def least_priority(self) -> int:
         """The lowest priority of any running gang."""
-        return min((run.priority for run in self.snapshot.running), default=1 << 31)
+        return min(map(attrgetter("priority"), self.snapshot.running), default=1 << 31)
 
     def _coming(self) -> Ints:
         """When each row is in service: 0 now, DOWN_MS never, an instant when it boots or could be asked for."""
@@ -166,8 +169,8 @@ class Board:
             found.sync(log, lambda row: self.claim[row] < 0 or int(self.claim[row]) in variant, self.free)
         return found
 
-    def _note(self, rows: list[int], claim: int) -> None:
-        gone = Gone(rows, self.map.lines.split(rows), claim)
+    def _note(self, rows: list[int], claim: int, bits: list[Bits] | None = None) -> None:
+        gone = Gone(rows, self.map.lines.split(rows) if bits is None else bits, claim)
         for kind in {self.map.type_of[row] for row in rows}:
             self._log[kind].append(gone)
 
@@ -197,16 +200,16 @@ class Board:
         """The rows whose parts this pass has leased, with `until`."""
         return self._until.items()
 
-    def take_whole(self, rows: list[int], gang: PendingGang) -> None:
-        """Lease whole rows to the gang."""
+    def take_whole(self, rows: list[int], gang: PendingGang, bits: list[Bits] | None = None) -> None:
+        """Lease whole rows to the gang; `bits` are the same rows, if known."""
         self._unwritten.append((rows, self._ends_ms(gang, self.now_ms)))
-        self._note(rows, LEASED)
+        self._note(rows, LEASED, bits)
         if self.usage.counting:
             self.usage.add(gang.tenant, [(self.map.type_of[row], int(self.map.count[row])) for row in rows])
 
     def _write(self) -> None:
         taken, self._unwritten = self._unwritten, []
-        rows = np.fromiter((row for mine, _ in taken for row in mine), np.int64)
+        rows = np.fromiter(chain.from_iterable(mine for mine, _ in taken), np.int64)
         self._free[rows] = 0
         self._taken[rows] = True
         self._whole[rows] = self._open[rows] = False

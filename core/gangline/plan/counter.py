@@ -35,32 +35,27 @@ class _Level:
         self._many = len(counts)
         there = np.flatnonzero(counts)
         self._order: list[int] = np.sort(-(counts[there] * self._many + there)).tolist()
-        self._before: dict[int, int] = {}  # the counts in the order of those that have fallen since
+        self.before: dict[int, int] = {}  # the counts, as they are in the order, of those that have fallen since
 
     def copy(self) -> _Level:
         """One that changes by itself."""
         return _Level(np.asarray(self.counts, np.int64))
 
-    def fall(self, subtree: int, by: int) -> None:
-        count = self.counts[subtree]
-        self._before.setdefault(subtree, count)
-        self.counts[subtree] = count - by
-
     def smallest(self, size: int) -> int | None:
         """The subtree with the fewest rows of those that have `size`, the first of equals."""
-        if self._before:
+        if self.before:
             self._put_right()
         at = bisect_right(self._order, -size * self._many) - 1
         return -self._order[at] % self._many if at >= 0 else None
 
     def _put_right(self) -> None:
         order, many = self._order, self._many
-        for subtree, before in self._before.items():
+        for subtree, before in self.before.items():
             del order[bisect_left(order, -(before * many + subtree))]
             count = self.counts[subtree]
             if count:
                 insort(order, -(count * many + subtree))
-        self._before.clear()
+        self.before.clear()
 
 
 class Counter:
@@ -91,9 +86,17 @@ class Counter:
         """The count of each subtree of the level."""
         return np.asarray(self._levels[level - self.map.first_level].counts, np.int64)
 
-    def smallest(self, level: int, size: int) -> int | None:
-        """The subtree of the level with the fewest rows of those that have `size`, the first of equals."""
-        return self._levels[level - self.map.first_level].smallest(size)
+    def narrowest(self, widest: int, size: int) -> tuple[int, int] | None:
+        """The first level, at most the widest, with a subtree that has `size` rows, and the subtree there with
+        the fewest, the first of equals."""
+        first, levels = self.map.first_level, self._levels
+        if levels[widest - first].smallest(size) is None:
+            return None
+        for level in range(first, widest + 1):
+            subtree = levels[level - first].smallest(size)
+            if subtree is not None:
+                return level, subtree
+        return None
 
     def sync(self, log: Sequence[Gone], variant: Container[int]) -> None:
         """Forget what the log says is gone, but for what is claimed by the variant's claims."""
@@ -128,7 +131,9 @@ class Counter:
             by = self._worth(inside) - self._worth(left)
             if by:
                 for level, above in zip(self._levels, self.map.around[subtree], strict=True):
-                    level.fall(above, by)
+                    count = level.counts[above]
+                    level.before.setdefault(above, count)
+                    level.counts[above] = count - by
 
     def _worth(self, bits: int) -> int:
         """For how many rows they count."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,17 +12,19 @@ from gangline.model.gpu import GpuAsk
 from gangline.plan.board import Board, Variant
 from gangline.plan.counter import Counter
 from gangline.plan.demand import Choice, Demand
+from gangline.plan.lines import Bits
 from gangline.plan.outcome import NodeChoice
 from gangline.plan.snapshot import PendingGang
 
 
-@dataclass(frozen=True, slots=True)
-class Spot:
-    """Where a gang goes: its members in node-rank order, their rows, and whether it holds some of them."""
+class Spot(NamedTuple):
+    """Where a gang goes: its members in node-rank order, their rows (as bits where these are known), and whether
+    it holds some of them."""
 
     choice: Choice
     rows: list[int]
     members: tuple[NodeChoice, ...]
+    bits: list[Bits] | None = None
     kept: bool = False
 
 
@@ -83,22 +86,29 @@ def _part(board: Board, demand: Demand, choice: Choice, emulated: bool, variant:
 
 def _whole(board: Board, demand: Demand, choice: Choice, emulated: bool, variant: Variant) -> Spot | None:
     counters = [board.counter(need, emulated, variant, demand.block) for need in choice.needs]
+    if len(counters) == 1 and len(demand.roles) == 1:
+        return _of_one_need(board, counters[0], demand, choice)
     for level in range(board.map.first_level, demand.widest + 1):
         subtree = _smallest(counters, choice, level)
         if subtree is not None:
-            if len(counters) == 1 and len(demand.roles) == 1:
-                rows = sorted(board.map.lines.rows(counters[0].gather(level, subtree, choice.needs[0].size)))
-                return Spot(choice, rows, tuple(board.role_members(rows, choice.asks[0], demand.roles[0].name)))
             by_ask = pick(counters, choice, level, subtree)
             rows = [row for mine in by_ask.values() for row in mine]
             return Spot(choice, rows, board.members(demand, choice.asks, by_ask))
     return None
 
 
+def _of_one_need(board: Board, counter: Counter, demand: Demand, choice: Choice) -> Spot | None:
+    size = choice.needs[0].size
+    found = counter.narrowest(demand.widest, size)
+    if found is None:
+        return None
+    bits = counter.gather(*found, size)
+    rows = sorted(board.map.lines.rows(bits))
+    return Spot(choice, rows, tuple(board.role_members(rows, choice.asks[0], demand.roles[0].name)), bits)
+
+
 def _smallest(counters: list[Counter], choice: Choice, level: int) -> int | None:
     """The subtree of the level with the fewest rows of those that have enough for all needs together."""
-    if len(counters) == 1:
-        return counters[0].smallest(level, choice.needs[0].size)
     fits = np.ones(len(counters[0].level(level)), np.bool_)
     rows = np.zeros(len(fits), np.int64)
     for counter, need in zip(counters, choice.needs, strict=True):
