@@ -14,7 +14,6 @@ from gangline.model.gpu import GpuAsk
 from gangline.plan.counter import LEASED, Counter, Gone
 from gangline.plan.demand import Demand, Need, demand_of
 from gangline.plan.fleet import DOWN_MS, Bools, Ints
-from gangline.plan.lines import Bits
 from gangline.plan.outcome import NodeChoice
 from gangline.plan.parts import Parts, Useless
 from gangline.plan.policy import Policy
@@ -169,9 +168,11 @@ class Board:
             found.sync(log, lambda row: self.claim[row] < 0 or int(self.claim[row]) in variant, self.free)
         return found
 
-    def _note(self, rows: list[int], claim: int, bits: list[Bits] | None = None) -> None:
-        gone = Gone(rows, self.map.lines.split(rows) if bits is None else bits, claim)
-        for kind in {self.map.type_of[row] for row in rows}:
+    def _gone(self, rows: list[int], claim: int) -> Gone:
+        return Gone(rows, self.map.lines.split(rows), claim, {self.map.type_of[row] for row in rows})
+
+    def _note(self, gone: Gone) -> None:
+        for kind in gone.types:
             self._log[kind].append(gone)
 
     def of_kind(self, mask: Bools, emulated: bool) -> Bools:
@@ -200,10 +201,10 @@ class Board:
         """The rows whose parts this pass has leased, with `until`."""
         return self._until.items()
 
-    def take_whole(self, rows: list[int], gang: PendingGang, bits: list[Bits] | None = None) -> None:
-        """Lease whole rows to the gang; `bits` are the same rows, if known."""
+    def take_whole(self, rows: list[int], gang: PendingGang, gone: Gone | None = None) -> None:
+        """Lease whole rows to the gang; `gone` says the same for the log, if known."""
         self._unwritten.append((rows, self._ends_ms(gang, self.now_ms)))
-        self._note(rows, LEASED, bits)
+        self._note(self._gone(rows, LEASED) if gone is None else gone)
         if self.usage.counting:
             self.usage.add(gang.tenant, [(self.map.type_of[row], int(self.map.count[row])) for row in rows])
 
@@ -294,7 +295,7 @@ class Board:
         self._lease(row, gpus, until_ms)
         self.free[row] -= len(gpus)
         self.whole[row] = self.open[row] = False
-        self._note([row], LEASED)
+        self._note(self._gone([row], LEASED))
 
     def free_gpus(self, row: int) -> tuple[int, ...]:
         return tuple(np.flatnonzero(self.until(row) == 0).tolist())
@@ -311,7 +312,7 @@ class Board:
     def _claim_rows(self, rows: Ints, gang: str, at_ms: int, until_ms: int) -> None:
         new = rows[self.claim[rows] < 0]
         self.claim[new] = len(self.claims)
-        self._note(new.tolist(), len(self.claims))
+        self._note(self._gone(new.tolist(), len(self.claims)))
         self.claim_until[rows] = np.maximum(self.claim_until[rows], until_ms)
         self.open[rows] = False
         self.claims.append(Claim(gang, at_ms))
@@ -349,8 +350,8 @@ class Board:
 
     def role_members(self, rows: list[int], ask: GpuAsk, role: str) -> list[NodeChoice]:
         """The whole rows as members of one role."""
-        names, gpus = self.map.names, self.map.all_gpus
-        return [NodeChoice(names[row], gpus[row], ask, role) for row in rows]
+        members = self.map.members(ask, role)
+        return [members[row] for row in rows]
 
 
 def is_down(board: Board, rows: Ints) -> Bools:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,11 +16,13 @@ LEASED = -1
 
 
 class Gone(NamedTuple):
-    """Rows that are no longer open to all: leased (`LEASED`), or claimed by the claim of that index."""
+    """Rows that are no longer open to all: leased (`LEASED`), or claimed by the claim of that index. `types` are
+    those of their GPUs."""
 
     rows: list[int]
     bits: list[Bits]
     claim: int
+    types: Collection[str]
 
 
 class _Level:
@@ -36,6 +38,7 @@ class _Level:
         there = np.flatnonzero(counts)
         self._order: list[int] = np.sort(-(counts[there] * self._many + there)).tolist()
         self.before: dict[int, int] = {}  # the counts, as they are in the order, of those that have fallen since
+        self._most = int(counts.max(initial=0))  # no subtree has more
 
     def copy(self) -> _Level:
         """One that changes by itself."""
@@ -43,10 +46,15 @@ class _Level:
 
     def smallest(self, size: int) -> int | None:
         """The subtree with the fewest rows of those that have `size`, the first of equals."""
+        if size > self._most:
+            return None
         if self.before:
             self._put_right()
         at = bisect_right(self._order, -size * self._many) - 1
-        return -self._order[at] % self._many if at >= 0 else None
+        if at < 0:
+            self._most = size - 1
+            return None
+        return -self._order[at] % self._many
 
     def _put_right(self) -> None:
         order, many = self._order, self._many
@@ -89,11 +97,9 @@ class Counter:
     def narrowest(self, widest: int, size: int) -> tuple[int, int] | None:
         """The first level, at most the widest, with a subtree that has `size` rows, and the subtree there with
         the fewest, the first of equals."""
-        first, levels = self.map.first_level, self._levels
-        if levels[widest - first].smallest(size) is None:
-            return None
-        for level in range(first, widest + 1):
-            subtree = levels[level - first].smallest(size)
+        first = self.map.first_level
+        for level, counts in enumerate(self._levels[:widest + 1 - first], first):
+            subtree = counts.smallest(size)
             if subtree is not None:
                 return level, subtree
         return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from gangline.model.gpu import GpuAsk
 from gangline.plan.lines import Lines
+from gangline.plan.outcome import NodeChoice
 from gangline.plan.snapshot import (
     UNKNOWN_MS,
     Held,
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 DOWN_MS = 1 << 61  # out of service: nothing says that it will ever take work again
+_MEMBERS = 64  # pairs of ask and role whose members are kept
 _MASKS = 512  # eligibility masks kept; there are about as many as kinds of demand
 
 
@@ -57,6 +60,17 @@ class Wanted:
     pool: str | None
     exclude: frozenset[str]
     domain: bool = False  # it must know its NVLink domain
+
+
+class Members(dict[int, NodeChoice]):
+    """Whole rows as members that play one role with one ask."""
+
+    def __init__(self, names: Sequence[str], gpus: Sequence[tuple[int, ...]], ask: GpuAsk, role: str) -> None:
+        self._names, self._gpus, self._ask, self._role = names, gpus, ask, role
+
+    def __missing__(self, row: int) -> NodeChoice:
+        made = self[row] = NodeChoice(self._names[row], self._gpus[row], self._ask, self._role)
+        return made
 
 
 class FleetMap:
@@ -88,6 +102,7 @@ class FleetMap:
         self._masks: dict[Wanted, Bools] = {}
         self.demands: dict[Signature, Demand] = {}  # kept by `demand.demand_of`
         self.misfits: dict[Signature, Misfit | None] = {}  # kept by `never.misfit`
+        self._members: dict[tuple[GpuAsk, str], Members] = {}
 
     def _describe(self) -> None:
         nodes, n = self.values, self.size
@@ -125,10 +140,28 @@ class FleetMap:
         # Without NVLink domains the domain level says the same as the leaf level.
         self.first_level = DOMAIN if bool(self.knows_domain.any()) else LEAF
         self.lines = Lines(self.ids[self.first_level], self.starts[self.first_level], self.count)
-        self._starts: list[list[int]] = [starts.tolist() for starts in self.starts]
+        # Where the subtrees of the next smaller level begin in each subtree, and the end.
+        self._inner: list[list[int]] = [[]] + [
+            [*ids[starts[:-1]].tolist(), len(inner)]
+            for ids, starts, inner in zip(self.ids, self.starts[1:], self.keys, strict=False)]
         smallest = self.starts[self.first_level][:-1]
         self.around: list[tuple[int, ...]] = list(zip(
             *(ids[smallest].tolist() for ids in self.ids[self.first_level:]), strict=True))
+
+    def members(self, ask: GpuAsk, role: str) -> Members:
+        """Whole rows as members of gangs: kept, for it is the same nodes again and again."""
+        found = self._members.get((ask, role))
+        if found is None:
+            if len(self._members) >= _MEMBERS:
+                self._members.clear()
+            found = self._members[ask, role] = Members(self.names, self.all_gpus, ask, role)
+        return found
+
+    @cached_property
+    def totals(self) -> dict[str, int]:
+        """The GPUs of each type, in service or not; nodes that pools could add do not count."""
+        sums = np.bincount(self.type[~self.virtual], weights=self.count[~self.virtual], minlength=len(self.types))
+        return {kind: int(sums[index]) for kind, index in self.types.items()}
 
     def network_of(self, rows: Sequence[int]) -> tuple[str, str | None]:
         """The zone of the rows, "" if they span several, and their fabric, None if they span several or have none."""
@@ -138,9 +171,7 @@ class FleetMap:
 
     def children(self, level: int, subtree: int) -> tuple[int, int]:
         """The subtrees of the next smaller level inside one: from, to."""
-        first, last = self._starts[level][subtree], self._starts[level][subtree + 1]
-        inner = self.ids[level - 1]
-        return int(inner[first]), int(inner[last - 1]) + 1
+        return self._inner[level][subtree], self._inner[level][subtree + 1]
 
     def name_of(self, level: int, subtree: int) -> str:
         """How a person calls a subtree."""

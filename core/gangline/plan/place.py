@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,21 +10,20 @@ import numpy as np
 
 from gangline.model.gpu import GpuAsk
 from gangline.plan.board import Board, Variant
-from gangline.plan.counter import Counter
+from gangline.plan.counter import LEASED, Counter, Gone
 from gangline.plan.demand import Choice, Demand
-from gangline.plan.lines import Bits
 from gangline.plan.outcome import NodeChoice
 from gangline.plan.snapshot import PendingGang
 
 
 class Spot(NamedTuple):
-    """Where a gang goes: its members in node-rank order, their rows (as bits where these are known), and whether
-    it holds some of them."""
+    """Where a gang goes: its members in node-rank order, their rows (`gone` as the log has them, where that
+    is known), and whether it holds some of them."""
 
     choice: Choice
     rows: list[int]
     members: tuple[NodeChoice, ...]
-    bits: list[Bits] | None = None
+    gone: Gone | None = None
     kept: bool = False
 
 
@@ -32,14 +31,14 @@ class Spot(NamedTuple):
 class Offers:
     """The choices of a gang that its tenant's quota has not refused so far."""
 
-    choices: list[Choice]
+    choices: Sequence[Choice]
     refused: bool = False
 
     @staticmethod
     def of(board: Board, gang: PendingGang, demand: Demand) -> Offers:
         usage = board.usage
         if not usage.limited:
-            return Offers(list(demand.choices))
+            return Offers(demand.choices)
         allowed = [choice for choice in demand.choices if usage.allows(gang.tenant, choice.gpus)]
         return Offers(allowed, len(allowed) < len(demand.choices))
 
@@ -102,9 +101,10 @@ def _of_one_need(board: Board, counter: Counter, demand: Demand, choice: Choice)
     found = counter.narrowest(demand.widest, size)
     if found is None:
         return None
-    bits = counter.gather(*found, size)
+    ask, bits = choice.asks[0], counter.gather(*found, size)
     rows = sorted(board.map.lines.rows(bits))
-    return Spot(choice, rows, tuple(board.role_members(rows, choice.asks[0], demand.roles[0].name)), bits)
+    return Spot(choice, rows, tuple(board.role_members(rows, ask, demand.roles[0].name)),
+                Gone(rows, bits, LEASED, (ask.type,)))
 
 
 def _smallest(counters: list[Counter], choice: Choice, level: int) -> int | None:

@@ -117,7 +117,7 @@ class Decision:
     def _start(self, gang: PendingGang, spot: Spot) -> None:
         board, rows = self.board, spot.rows
         if not gang.single:
-            board.take_whole(rows, gang, spot.bits)
+            board.take_whole(rows, gang, spot.gone)
         elif spot.kept:
             board.retake_part(rows[0], spot.members[0].gpus, gang)
         else:
