@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Container, Iterable, Sequence
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from gangline.plan.lines import Bits, first_bits
 from gangline.plan.topology import DOMAIN
 
 LEASED = -1
+Fall = tuple[int, int]  # a smallest subtree, and how many rows less it has
 
 
 class Gone(NamedTuple):
@@ -29,41 +31,42 @@ class _Level:
     """How many open rows each subtree of a level has, and the subtrees in order of that. Counts only fall.
 
     The order is of -(count * subtrees + subtree), so that the fewest rows stand last, where a list is quickly
-    changed; subtrees without rows are not in it. It is put right when somebody asks for the smallest.
+    changed; subtrees without rows are not in it. `around` is the subtree around each of the smallest ones.
     """
 
-    def __init__(self, counts: Ints) -> None:
+    def __init__(self, counts: Ints, around: Sequence[int], seen: int = 0) -> None:
         self.counts: list[int] = counts.tolist()
-        self._many = len(counts)
+        self.seen = seen  # so much of what fell is counted
+        self._around, self._many = around, len(counts)
         there = np.flatnonzero(counts)
         self._order: list[int] = np.sort(-(counts[there] * self._many + there)).tolist()
-        self.before: dict[int, int] = {}  # the counts, as they are in the order, of those that have fallen since
-        self._most = int(counts.max(initial=0))  # no subtree has more
 
     def copy(self) -> _Level:
         """One that changes by itself."""
-        return _Level(np.asarray(self.counts, np.int64))
+        return _Level(np.asarray(self.counts, np.int64), self._around, self.seen)
+
+    def catch_up(self, fallen: Sequence[Fall]) -> None:
+        """Count what has fallen since the last time."""
+        falls: dict[int, int] = {}
+        for smallest, by in fallen[self.seen:]:
+            above = self._around[smallest]
+            falls[above] = falls.get(above, 0) + by
+        self.seen = len(fallen)
+        counts, order, many = self.counts, self._order, self._many
+        for subtree, by in falls.items():
+            del order[bisect_left(order, -(counts[subtree] * many + subtree))]
+            counts[subtree] -= by
+            if counts[subtree]:
+                insort(order, -(counts[subtree] * many + subtree))
+
+    def may_have(self, size: int) -> bool:
+        """Whether a subtree has so many rows, or had when this was last looked at."""
+        return bool(self._order) and -self._order[0] >= size * self._many
 
     def smallest(self, size: int) -> int | None:
         """The subtree with the fewest rows of those that have `size`, the first of equals."""
-        if size > self._most:
-            return None
-        if self.before:
-            self._put_right()
         at = bisect_right(self._order, -size * self._many) - 1
-        if at < 0:
-            self._most = size - 1
-            return None
-        return -self._order[at] % self._many
-
-    def _put_right(self) -> None:
-        order, many = self._order, self._many
-        for subtree, before in self.before.items():
-            del order[bisect_left(order, -(before * many + subtree))]
-            count = self.counts[subtree]
-            if count:
-                insort(order, -(count * many + subtree))
-        self.before.clear()
+        return -self._order[at] % self._many if at >= 0 else None
 
 
 class Counter:
@@ -78,8 +81,9 @@ class Counter:
         found = np.flatnonzero(rows)
         self._packed = fleet_map.lines.pack(found)
         self._inside: dict[int, int] = {}  # the open rows of the smallest subtrees, as far as looked at
-        self._levels = [_Level(self._counts(level, found))
-                        for level in range(fleet_map.first_level, fleet_map.levels.count)]
+        self._fallen: list[Fall] = []
+        self._levels = {level: _Level(self._counts(level, found), fleet_map.around[level])
+                        for level in range(fleet_map.first_level, fleet_map.levels.count)}
 
     def _counts(self, level: int, rows: Ints) -> Ints:
         fleet_map = self.map
@@ -92,16 +96,22 @@ class Counter:
 
     def level(self, level: int) -> Ints:
         """The count of each subtree of the level."""
-        return np.asarray(self._levels[level - self.map.first_level].counts, np.int64)
+        return np.asarray(self._level(level).counts, np.int64)
+
+    def _level(self, level: int) -> _Level:
+        found = self._levels[level]
+        if found.seen < len(self._fallen):
+            found.catch_up(self._fallen)
+        return found
 
     def narrowest(self, widest: int, size: int) -> tuple[int, int] | None:
         """The first level, at most the widest, with a subtree that has `size` rows, and the subtree there with
         the fewest, the first of equals."""
-        first = self.map.first_level
-        for level, counts in enumerate(self._levels[:widest + 1 - first], first):
-            subtree = counts.smallest(size)
-            if subtree is not None:
-                return level, subtree
+        for level in range(self.map.first_level, widest + 1):
+            if self._levels[level].may_have(size):
+                subtree = self._level(level).smallest(size)
+                if subtree is not None:
+                    return level, subtree
         return None
 
     def sync(self, log: Sequence[Gone], variant: Container[int]) -> None:
@@ -113,10 +123,9 @@ class Counter:
 
     def without(self, rows: Iterable[int]) -> Counter:
         """The same without these rows; this one stays as it is."""
-        other = Counter.__new__(Counter)
-        other.map, other.cursor, other._block, other._packed = self.map, self.cursor, self._block, self._packed
-        other._inside = dict(self._inside)
-        other._levels = [level.copy() for level in self._levels]
+        other = copy(self)
+        other._inside, other._fallen = self._inside.copy(), self._fallen.copy()
+        other._levels = {number: level.copy() for number, level in self._levels.items()}
         other._forget(self.map.lines.split(rows))
         return other
 
@@ -130,21 +139,16 @@ class Counter:
     def _forget(self, rows: Iterable[Bits]) -> None:
         for subtree, bits in rows:
             inside = self._of(subtree)
-            left = inside & ~bits
-            if left == inside:
-                continue
-            self._inside[subtree] = left
-            by = self._worth(inside) - self._worth(left)
-            if by:
-                for level, above in zip(self._levels, self.map.around[subtree], strict=True):
-                    count = level.counts[above]
-                    level.before.setdefault(above, count)
-                    level.counts[above] = count - by
+            gone = inside & bits
+            if gone:
+                left = self._inside[subtree] = inside ^ gone
+                by = self._in_blocks(inside) - self._in_blocks(left) if self._block else gone.bit_count()
+                if by:
+                    self._fallen.append((subtree, by))
 
-    def _worth(self, bits: int) -> int:
-        """For how many rows they count."""
-        count = bits.bit_count()
-        return count // self._block * self._block if self._block else count
+    def _in_blocks(self, bits: int) -> int:
+        """How many of the rows are in whole blocks."""
+        return bits.bit_count() // self._block * self._block
 
     def gather(self, level: int, subtree: int, size: int) -> list[Bits]:
         """`size` rows of a subtree that has them, on as few smaller subtrees as they can be."""
@@ -154,7 +158,7 @@ class Counter:
         begin, end = self.map.children(level, subtree)
         if end - begin == 1:
             return self.gather(inner, begin, size)
-        counts = self._levels[inner - self.map.first_level].counts[begin:end]
+        counts = self._level(inner).counts[begin:end]
         order = sorted(range(len(counts)), key=counts.__getitem__, reverse=True)
         found: list[Bits] = []
         left = size

@@ -78,8 +78,9 @@ class FleetMap:
 
     Rows are sorted by (emulated, zone, fabric, switch path, NVLink domain, name). `ids[level]` numbers
     the subtrees of a level by row, so a smaller id is an earlier run; `starts[level]` has one more entry
-    than there are subtrees. `lines` has the rows of each smallest subtree: of `first_level`. Rows of nodes
-    that a pool could add are `virtual`, named "pool+1" and so on.
+    than there are subtrees. `lines` has the rows of each smallest subtree: of `first_level`;
+    `around[level]` is the subtree around each of these. Rows of nodes that a pool could add are `virtual`,
+    named "pool+1" and so on.
     """
 
     def __init__(self, nodes: Iterable[NodeState], pools: Iterable[PoolState]) -> None:
@@ -145,8 +146,7 @@ class FleetMap:
             [*ids[starts[:-1]].tolist(), len(inner)]
             for ids, starts, inner in zip(self.ids, self.starts[1:], self.keys, strict=False)]
         smallest = self.starts[self.first_level][:-1]
-        self.around: list[tuple[int, ...]] = list(zip(
-            *(ids[smallest].tolist() for ids in self.ids[self.first_level:]), strict=True))
+        self.around: list[list[int]] = [ids[smallest].tolist() for ids in self.ids]
 
     def members(self, ask: GpuAsk, role: str) -> Members:
         """Whole rows as members of gangs: kept, for it is the same nodes again and again."""
