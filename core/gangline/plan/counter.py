@@ -107,8 +107,11 @@ class Counter:
     def narrowest(self, widest: int, size: int) -> tuple[int, int] | None:
         """The first level, at most the widest, with a subtree that has `size` rows, and the subtree there with
         the fewest, the first of equals."""
+        levels = self._levels
+        if not levels[widest].may_have(size):
+            return None
         for level in range(self.map.first_level, widest + 1):
-            if self._levels[level].may_have(size):
+            if levels[level].may_have(size):
                 subtree = self._level(level).smallest(size)
                 if subtree is not None:
                     return level, subtree

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -26,8 +27,12 @@ class Outlook:
 
     def __init__(self, board: Board) -> None:
         self._board = board
-        self.available = board.available()
         self._sorted: dict[tuple[int, int], tuple[_Sorted, Need]] = {}
+
+    @cached_property
+    def available(self) -> Ints:
+        """When each row is whole for a gang that has claimed nothing."""
+        return self._board.available()
 
     def earliest(self, need: Need, level: int) -> list[Ints]:
         """Of each subtree of the level where the need could be met first: the rows that are ready soonest."""

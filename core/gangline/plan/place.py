@@ -84,9 +84,9 @@ def _part(board: Board, demand: Demand, choice: Choice, emulated: bool, variant:
 
 
 def _whole(board: Board, demand: Demand, choice: Choice, emulated: bool, variant: Variant) -> Spot | None:
+    if len(demand.roles) == 1:
+        return _of_one_need(board, board.counter(choice.needs[0], emulated, variant, demand.block), demand, choice)
     counters = [board.counter(need, emulated, variant, demand.block) for need in choice.needs]
-    if len(counters) == 1 and len(demand.roles) == 1:
-        return _of_one_need(board, counters[0], demand, choice)
     for level in range(board.map.first_level, demand.widest + 1):
         subtree = _smallest(counters, choice, level)
         if subtree is not None:

@@ -87,9 +87,9 @@ class Decision:
         return bool(choices) and not gang.held and not board.usage.owns(gang.tenant, choices[0].gpus)
 
     def _turn(self, position: int, turns: Turns) -> None:
-        board, queue = self.board, self.board.snapshot.queue
-        gang = queue.gangs[position]
-        demand = board.demand(gang, int(queue.kind[position]))
+        board = self.board
+        gang = board.snapshot.queue.gangs[position]
+        demand = board.demand(gang, turns.kinds[position])
         if gang.held:  # it is placed anew with what it keeps, or gives all back
             board.usage.add(gang.tenant, board.usage.gpus_of(gang.held), -1)
         offers = Offers.of(board, gang, demand)

@@ -35,6 +35,7 @@ class Turns:
                  borrows: Callable[[int], bool] | None = None) -> None:
         self._queue, self._policy, self._usage, self._now_ms = queue, policy, usage, now_ms
         self._borrows = borrows  # whether the gang at a position would have more than its tenant's own quota
+        self.kinds: list[int] = queue.kind.tolist()  # of the gang at each position
         self._alive = bytearray(b"\1") * len(queue)
         self._short = False
         self._repairing = self._in_repair()
@@ -46,9 +47,8 @@ class Turns:
     def drop_alike(self, position: int, least_bound_ms: int, *, same_tenant: bool) -> list[int]:
         """Take out gangs of the kind of the one there that have not had their turn, hold nothing and have at
         least that bound; their positions."""
-        kind, tenant = int(self._queue.kind[position]), int(self._queue.tenant[position])
-        found = self._alike.pop(kind, least_bound_ms, tenant if same_tenant else None)
-        return self._drop(found)
+        tenant = int(self._queue.tenant[position]) if same_tenant else None
+        return self._drop(self._alike.pop(self.kinds[position], least_bound_ms, tenant))
 
     def drop_all(self) -> list[int]:
         """Take out all gangs that have not had their turn; their positions."""
