@@ -10,11 +10,9 @@ from operator import attrgetter
 
 import numpy as np
 
-from gangline.model.gpu import GpuAsk
 from gangline.plan.counter import LEASED, Counter, Gone
 from gangline.plan.demand import Demand, Need, demand_of
 from gangline.plan.fleet import DOWN_MS, Bools, Ints
-from gangline.plan.outcome import NodeChoice
 from gangline.plan.parts import Parts, Useless
 from gangline.plan.policy import Policy
 from gangline.plan.snapshot import UNKNOWN_MS, Held, PendingGang, Snapshot
@@ -142,15 +140,11 @@ class Board:
     def counter(self, need: Need, emulated: bool, variant: Variant, block: int = 0) -> Counter:
         """Whole open rows that meet the need, counted by subtree. Equal masks of one map are one object."""
         key = (id(need.mask), emulated, variant, block)
-        log = self._log[need.ask.type]
         known = self._counters.get(key)
         if known is None:
             rows = self.of_kind(need.mask, emulated) & (self.whole & self.allowed(variant) if variant else self.open)
-            made = Counter(self.map, rows, block, len(log))
-            self._counters[key] = made, need.mask  # the mask is kept, so that no other gets its id
-            return made
-        if known[0].cursor < len(log):
-            known[0].sync(log, variant)
+            # The mask is kept, so that no other gets its id.
+            known = self._counters[key] = Counter(self.map, rows, block, self._log[need.ask.type], variant), need.mask
         return known[0]
 
     def parts(self, need: Need, emulated: bool, variant: Variant) -> Parts:
@@ -335,23 +329,6 @@ class Board:
         """Which rows are not in service yet: they boot, or could be asked for."""
         coming: Bools = ~self.in_service[rows]
         return coming
-
-    # Members.
-
-    def members(self, demand: Demand, asks: Sequence[GpuAsk],
-                by_ask: dict[GpuAsk, list[int]]) -> tuple[NodeChoice, ...]:
-        """The members in node-rank order: roles in order, row order inside a role. Whole rows only."""
-        left = {ask: sorted(rows) for ask, rows in by_ask.items()}
-        made: list[NodeChoice] = []
-        for role, ask in zip(demand.roles, asks, strict=True):
-            mine, left[ask] = left[ask][:role.size], left[ask][role.size:]
-            made += self.role_members(mine, ask, role.name)
-        return tuple(made)
-
-    def role_members(self, rows: list[int], ask: GpuAsk, role: str) -> list[NodeChoice]:
-        """The whole rows as members of one role."""
-        members = self.map.members(ask, role)
-        return [members[row] for row in rows]
 
 
 def is_down(board: Board, rows: Ints) -> Bools:

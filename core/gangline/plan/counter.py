@@ -14,6 +14,7 @@ from gangline.plan.lines import Bits, first_bits
 from gangline.plan.topology import DOMAIN
 
 LEASED = -1
+_NEVER = 1 << 62
 Fall = tuple[int, int]  # a smallest subtree, and how many rows less it has
 
 
@@ -72,12 +73,15 @@ class _Level:
 class Counter:
     """The rows of one need that are open, and their number in each subtree of each level.
 
-    With `block`, rows count in whole blocks of so many of one NVLink domain. `cursor` tells how much of the
-    log of what is gone it knows.
+    With `block`, rows count in whole blocks of so many of one NVLink domain. What the log says is gone from now
+    on is forgotten when somebody looks, but for what is claimed by the variant's claims.
     """
 
-    def __init__(self, fleet_map: FleetMap, rows: Bools, block: int, cursor: int) -> None:
-        self.map, self.cursor, self._block = fleet_map, cursor, block
+    def __init__(self, fleet_map: FleetMap, rows: Bools, block: int, log: Sequence[Gone],
+                 variant: Container[int] = ()) -> None:
+        self.map, self._block, self._log, self._variant = fleet_map, block, log, variant
+        self._known = len(log)  # so much of the log is forgotten
+        self._hopeless: dict[int, int] = {}  # the least size that nothing under a level has; rows only get fewer
         found = np.flatnonzero(rows)
         self._packed = fleet_map.lines.pack(found)
         self._inside: dict[int, int] = {}  # the open rows of the smallest subtrees, as far as looked at
@@ -96,6 +100,7 @@ class Counter:
 
     def level(self, level: int) -> Ints:
         """The count of each subtree of the level."""
+        self._sync()
         return np.asarray(self._level(level).counts, np.int64)
 
     def _level(self, level: int) -> _Level:
@@ -107,27 +112,29 @@ class Counter:
     def narrowest(self, widest: int, size: int) -> tuple[int, int] | None:
         """The first level, at most the widest, with a subtree that has `size` rows, and the subtree there with
         the fewest, the first of equals."""
-        levels = self._levels
-        if not levels[widest].may_have(size):
+        if size >= self._hopeless.get(widest, _NEVER):
             return None
+        self._sync()
         for level in range(self.map.first_level, widest + 1):
-            if levels[level].may_have(size):
+            if self._levels[level].may_have(size):
                 subtree = self._level(level).smallest(size)
                 if subtree is not None:
                     return level, subtree
+        self._hopeless[widest] = size
         return None
 
-    def sync(self, log: Sequence[Gone], variant: Container[int]) -> None:
-        """Forget what the log says is gone, but for what is claimed by the variant's claims."""
-        for gone in log[self.cursor:]:
-            if gone.claim not in variant:
-                self._forget(gone.bits)
-        self.cursor = len(log)
+    def _sync(self) -> None:
+        if self._known < len(self._log):
+            for gone in self._log[self._known:]:
+                if gone.claim not in self._variant:
+                    self._forget(gone.bits)
+            self._known = len(self._log)
 
     def without(self, rows: Iterable[int]) -> Counter:
         """The same without these rows; this one stays as it is."""
+        self._sync()
         other = copy(self)
-        other._inside, other._fallen = self._inside.copy(), self._fallen.copy()
+        other._inside, other._fallen, other._hopeless = self._inside.copy(), self._fallen.copy(), {}
         other._levels = {number: level.copy() for number, level in self._levels.items()}
         other._forget(self.map.lines.split(rows))
         return other

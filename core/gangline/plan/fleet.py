@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from gangline.model.gpu import GpuAsk
 from gangline.plan.lines import Lines
-from gangline.plan.outcome import NodeChoice
+from gangline.plan.members import Members
 from gangline.plan.snapshot import (
     UNKNOWN_MS,
     Held,
@@ -60,17 +60,6 @@ class Wanted:
     pool: str | None
     exclude: frozenset[str]
     domain: bool = False  # it must know its NVLink domain
-
-
-class Members(dict[int, NodeChoice]):
-    """Whole rows as members that play one role with one ask."""
-
-    def __init__(self, names: Sequence[str], gpus: Sequence[tuple[int, ...]], ask: GpuAsk, role: str) -> None:
-        self._names, self._gpus, self._ask, self._role = names, gpus, ask, role
-
-    def __missing__(self, row: int) -> NodeChoice:
-        made = self[row] = NodeChoice(self._names[row], self._gpus[row], self._ask, self._role)
-        return made
 
 
 class FleetMap:
@@ -149,7 +138,7 @@ class FleetMap:
         self.around: list[list[int]] = [ids[smallest].tolist() for ids in self.ids]
 
     def members(self, ask: GpuAsk, role: str) -> Members:
-        """Whole rows as members of gangs: kept, for it is the same nodes again and again."""
+        """Whole rows as members of gangs."""
         found = self._members.get((ask, role))
         if found is None:
             if len(self._members) >= _MEMBERS:

@@ -92,7 +92,7 @@ def _whole(board: Board, demand: Demand, choice: Choice, emulated: bool, variant
         if subtree is not None:
             by_ask = pick(counters, choice, level, subtree)
             rows = [row for mine in by_ask.values() for row in mine]
-            return Spot(choice, rows, board.members(demand, choice.asks, by_ask))
+            return Spot(choice, rows, choice.ranked(demand.roles, by_ask))
     return None
 
 
@@ -101,10 +101,10 @@ def _of_one_need(board: Board, counter: Counter, demand: Demand, choice: Choice)
     found = counter.narrowest(demand.widest, size)
     if found is None:
         return None
-    ask, bits = choice.asks[0], counter.gather(*found, size)
+    bits = counter.gather(*found, size)
     rows = sorted(board.map.lines.rows(bits))
-    return Spot(choice, rows, tuple(board.role_members(rows, ask, demand.roles[0].name)),
-                Gone(rows, bits, LEASED, (ask.type,)))
+    members = choice.members[0]
+    return Spot(choice, rows, tuple([members[row] for row in rows]), Gone(rows, bits, LEASED, (choice.asks[0].type,)))
 
 
 def _smallest(counters: list[Counter], choice: Choice, level: int) -> int | None:

@@ -20,11 +20,11 @@ from gangline.plan.snapshot import UNKNOWN_MS, PendingGang, Signature
 from gangline.plan.words import MOST_NAMED, need_text, nodes_text, some, verb
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Asked:
     """Blocked gangs that ask for the same, what the pass found for them, and the nodes it asked for.
 
-    `alike` are the positions of others that were not looked at because they ask for the same.
+    `alike` are the positions of others that were not looked at because they ask for the same: it grows.
 
     Without a code, it is judged when everything is decided.
     """
