@@ -411,3 +411,24 @@ def test_a_fleet_file_that_changes_the_pool_keeps_what_runs(site: Site) -> None:
     assert site.view(gang).state is GangState.RUNNING
     assert site.node("n1").price_nano_per_gpu_hour == 3_000_000_000
     assert site.engine.launches == [job(gang)]
+
+
+def test_a_job_that_waits_for_a_node_others_took_is_given_up(site: Site) -> None:
+    site.engine.waits = True
+    gang = site.submit(size=4)
+    site.step()
+    site.engine.set_node("n2", status=NodeStatus.DRAINED, text="bad DIMM")
+    site.step()
+    site.engine.waits = False
+    site.step()
+    end = site.view(gang).attempts[0].end
+    assert end is not None
+    assert (end.cause, end.text) == (Cause.LAUNCH, "n2 is drained (bad DIMM)")
+    assert site.view(gang).state is GangState.QUEUED
+    site.engine.set_node("n2", status=NodeStatus.READY, text="")
+    site.engine.set_node("n3", foreign_gpus=1, foreign=("job 7 of bob",))
+    site.step()
+    assert site.view(gang).state is GangState.QUEUED
+    site.engine.set_node("n3", foreign_gpus=0, foreign=())
+    site.step()
+    site.run(gang, 2)

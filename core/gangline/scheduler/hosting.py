@@ -143,10 +143,15 @@ class Hosting:
         launches, stops, reads = [], {}, []
         mine = {name: case for name, case in self._cases.items() if case.attempt.pool in pools}
         for name, case in mine.items():
-            told = None if look is None or name in look.busy else Shown(job=shown.get(name), began_ms=look.began_ms)
+            told = None if look is None or name in look.busy else Shown(
+                job=shown.get(name), began_ms=look.began_ms, nodes=self._nodes.get(number, {}))
             match jobs.act_on(case, told, now_ms):
                 case Act.LAUNCH:
                     launches.append(jobs.job_of(case, self.fleet_id))
+                case Act.RETREAT:
+                    why = jobs.taken(case, self._nodes.get(number, {})) or ""
+                    jobs.retreat(self.store, case, why, now_ms=now_ms)
+                    stops[name] = 0.0
                 case Act.STOP:
                     stops[name] = 0.0
                 case Act.BURY:
