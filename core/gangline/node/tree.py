@@ -167,8 +167,8 @@ class Tree:
         well = cause is Cause.SUCCESS
         gang, attempt, generation = self.about
         self._put(RankExit(gang=gang, attempt=attempt, generation=generation, rank=rank, exit_code=code,
-                           signal=signal_name, cause=cause, text=text, peer=cause is Cause.LOST and lost_its_peers(ending),
-                           last_lines=() if well else lines,
+                           signal=signal_name, cause=cause, text=text, last_lines=() if well else lines,
+                           peer=cause is Cause.LOST and lost_its_peers(ending),
                            result=_read_result(ready.place.result(rank)) if well else None))
         if not well:
             # Ranks agree to stop before every node has heard that it should: let this one's leave, too.
