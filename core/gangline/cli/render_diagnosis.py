@@ -65,8 +65,9 @@ def _blamed(verdict: GangVerdict) -> str:
 def _row(rank: RankVerdict) -> tuple[str | Text, ...]:
     why = rank.reason
     if rank.failures:
-        why += "; " + ", ".join(failure.told.code for failure in rank.failures)
-    return (rank.rank, Text(str(rank.state), style=_STYLES[rank.state]), rank.host or "-",
+        why = ("" if rank.stray else f"{why}; ") + ", ".join(failure.told.code for failure in rank.failures)
+    state = Text("-") if rank.stray else Text(str(rank.state), style=_STYLES[rank.state])
+    return (rank.rank, state, rank.host or "-",
             ", ".join(rank.networks) or "-", f"{rank.gdr_channels}/{rank.channels}" if rank.channels else "-",
             str(rank.nics) if rank.nics else "-", why)
 
@@ -81,6 +82,7 @@ def _rank_json(rank: RankVerdict) -> dict[str, Any]:
         "rank": rank.rank, "state": str(rank.state), "reason": rank.reason, "node": rank.host,
         "networks": list(rank.networks), "channels": rank.channels, "gdr_channels": rank.gdr_channels,
         "nics": rank.nics, "hcas": list(rank.hcas), "nccl": rank.nccl, "on_node": rank.on_node,
+        "stray": rank.stray,
         "why": [cause.code for cause in rank.why],
         "failures": [{"code": failure.told.code, "hca": failure.told.hca, "gid": failure.told.gid,
                       "peer": failure.told.peer, "at_s": failure.at_s, "line": failure.line}

@@ -63,7 +63,8 @@ class Diagnosis:
     def verdict(self) -> GangVerdict:
         """What can be said now; unfinished lines do not count yet."""
         heard = self._by_rank()
-        ranks = tuple(rank_verdict(rank, one, self._expected) for rank, one in heard.items())
+        strays = {key or "-" for key in self._heard if isinstance(key, str)}
+        ranks = tuple(rank_verdict(rank, one, self._expected, stray=rank in strays) for rank, one in heard.items())
         missing = _missing(heard)
         state, reason = gang_state(ranks, missing)
         found = first_failure(ranks, live=self._live)

@@ -16,11 +16,15 @@ _WHY_SOCKETS = ("ib-disabled", "net-is-socket", "provider", "empty-list", "no-de
 _WHY_STAGED = ("gdr-off", "no-peermem", "gdr-level", "plugin-no-gdr")
 
 
-def rank_verdict(rank: str, heard: Evidence, expected: str | None) -> RankVerdict:
-    """What one rank's lines prove; `expected` is the transport it must use, else what NCCL_NET was set to."""
+def rank_verdict(rank: str, heard: Evidence, expected: str | None, *, stray: bool = False) -> RankVerdict:
+    """What one rank's lines prove.
+
+    `expected` is the transport it must use, else what NCCL_NET was set to; `stray` says that no line told the rank.
+    """
     state, reason = _state(heard, expected or heard.settings.get("NCCL_NET"))
+    silent = not (heard.traffic or heard.networks or heard.comm or heard.on_node)
     return RankVerdict(
-        rank=rank, state=state, reason=reason, host=heard.host,
+        rank=rank, stray=stray and silent, state=state, reason=reason, host=heard.host,
         networks=tuple(dict.fromkeys((*heard.traffic, *heard.networks))),
         channels=sum(traffic.count for traffic in heard.traffic.values()),
         gdr_channels=sum(traffic.gdr for traffic in heard.traffic.values()),
@@ -123,6 +127,7 @@ def _set(code: str, heard: Evidence) -> bool:
 
 def gang_state(ranks: Sequence[RankVerdict], missing: Sequence[int]) -> tuple[State, str]:
     """The gang's state: what all ranks agree on, of those that talk off their node."""
+    ranks = [rank for rank in ranks if not rank.stray]
     if not ranks:
         return State.UNPROVED, "nothing of NCCL in these logs: run with NCCL_DEBUG=INFO"
     proved_hosts = {rank.host for rank in ranks if rank.channels and rank.host}

@@ -184,6 +184,7 @@ class RankVerdict:
     hcas: tuple[str, ...]
     nccl: str | None
     on_node: bool  # it only talks inside its node, so it owes no proof
+    stray: bool  # lines that name no rank, in a stream of many: nor does this
     why: tuple[Cause, ...] = ()
     failures: tuple[Failure, ...] = ()
 
