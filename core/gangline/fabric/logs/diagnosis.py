@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from gangline.fabric.logs.causes import CAUSES
 from gangline.fabric.logs.evidence import Evidence
@@ -80,7 +81,7 @@ class Diagnosis:
 
     def _line(self, rank: int | None, source: str, line: bytes, whole: bool) -> None:
         for said in messages(line, whole=whole):
-            told = _read(said)
+            told = _read(said.text, said.warns, said.whole)
             if told is None:
                 continue
             self._seq += 1
@@ -131,15 +132,15 @@ class Diagnosis:
                                                             else 0, item[0])))
 
 
-def _read(said: Said) -> Told | None:
+@lru_cache(maxsize=4096)  # what is printed much is printed often
+def _read(text: str, warns: bool, whole: bool) -> Told | None:
     """The first thing the tables find in a message; a table row without a code says that it is harmless."""
-    text = said.text
     for row in TRANSPORT:
         if row.needle in text and (found := row.regex.search(text)) is not None:
             told = row.tells(found)
-            return _cut(told) if not said.whole else told
+            return told if whole else _cut(told)
     for row in FAILURES:
-        if row.needle in text and (said.warns or not row.warns) and (found := row.regex.search(text)) is not None:
+        if row.needle in text and (warns or not row.warns) and (found := row.regex.search(text)) is not None:
             told = row.tells(found)
             return None if isinstance(told, Failed) and not told.code else told
     return None

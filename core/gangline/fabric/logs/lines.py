@@ -77,4 +77,6 @@ def candidates(block: bytes) -> Iterator[tuple[bytes, bool]]:
                 break
             at = block.find(needle, end + 1)
     for end in sorted(ends):
-        yield block[block.rfind(b"\n", 0, end) + 1:end], True
+        line = block[block.rfind(b"\n", 0, end) + 1:end]
+        if b"NCCL" in line or any(needle in line for needle in _FIRST):  # so that neighbours do not decide
+            yield line, True

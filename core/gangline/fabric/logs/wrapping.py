@@ -13,7 +13,7 @@ MAX_TEXT = 8192  # of one message; NCCL's own buffer is 1,024 and its plugins' n
 _MAX_DEPTH = 3  # of JSON in JSON: docker around structlog around a message
 
 # Colour, as the byte itself or as the escape that JSON writes.
-_ANSI = re.compile(rb"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033)(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]{0,80}(?:\x07|\x1b\\))")
+_ANSI = re.compile(rb"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033)(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b\n]{0,80}(?:\x07|\x1b\\))")
 _ANSI_MARKS = (b"\x1b", b"u001b", b"u001B", b"x1b", b"x1B", b"\\033")
 
 _MESSAGE_KEYS = ("log", "message", "msg", "event", "textPayload", "MESSAGE", "body", "line", "text", "jsonPayload",
@@ -27,6 +27,7 @@ _TIME = re.compile(_DAY)
 _TAGS = re.compile(r"(?:\[(?:rank|default|worker)[ _-]?(\d{1,7})\] ?:?|\[?rank[ _:=]?(\d{1,7})\]?[:|>]|"
                    r"\[\d+,(\d{1,7})\](?:<std(?:out|err)>)?:|\[(\d{1,7})\]:|(\d{1,7}):(?=[ \t]*\D))\s*", re.IGNORECASE)
 _SPEAKER = re.compile(r"([A-Za-z0-9][\w.-]{0,62}):(\d{1,8}):(\d{1,8}) (?=\[-?\d{1,4}\] )")
+_USUAL = re.compile(r"([A-Za-z0-9][\w.-]{0,62}):(\d{1,8}):\d{1,8} \[-?\d{1,4}\] (?:\S+:\d+ )?NCCL (WARN|INFO) ")
 _BAD = ("WARN", "ERROR")
 _LEVEL = re.compile(r"\bNCCL (WARN|INFO|ERROR|TRACE|ABORT|VERSION) ?")
 _UCX = re.compile(r"\[(?:\d+\.\d+)\] +\[([\w.-]{1,63}):(\d{1,8}):\d+\] +\S+ +(?=UCX )")
@@ -56,8 +57,14 @@ class _Wrapped:
 
 
 def messages(raw: bytes, *, whole: bool) -> Iterator[Said]:
-    """Every message of a line, in order. Any bytes do."""
-    for wrapped in _unwrap(plain(raw).decode("utf-8", "replace"), whole):
+    """Every message of a line without colours, in order. Any bytes do."""
+    text = raw.decode("utf-8", "replace")
+    usual = _USUAL.match(text)
+    if usual is not None and len(text) <= MAX_TEXT and text.find("NCCL ", usual.end()) < 0:
+        host, pid, level = usual.groups()  # one process, nothing around it: nearly every line there is
+        yield Said(text[usual.end():], host, int(pid), None, level == "WARN", whole, "", None)
+        return
+    for wrapped in _unwrap(text, whole):
         yield from _speakers(wrapped)
 
 
