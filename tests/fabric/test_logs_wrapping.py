@@ -76,7 +76,8 @@ def after_a_bar(line: str, number: int) -> str:
     return f" 12%|#   | 3/25 [00:01<00:09]\r 16%|##  | 4/25 [00:02<00:08]\r{line}"
 
 
-WRAPS = (docker, cri, structlog, in_docker, cloud, slashes, in_cri, coloured, coloured_json, timed, windows, after_a_bar)
+WRAPS = (docker, cri, structlog, in_docker, cloud, slashes, in_cri, coloured, coloured_json, timed, windows,
+         after_a_bar)
 
 
 @pytest.mark.parametrize("wrap", WRAPS)
@@ -167,8 +168,8 @@ CHUNKS = [line.encode() for line in (*LINES, *BROKEN, docker(channel(0), 1), cri
                                      coloured(channel(1), 3), "[rank3]: ValueError: x", "{", '{"log": 1}', "NCCL",
                                      "na:1:2 [0] NCCL ", '{"log": "NCCL', "via NET/", "UCX ERROR", "\r", "\x1b[",
                                      "[" * 50 + "NCCL", '{"a":' * 60 + "NCCL", "Error: ", "status=99999999")]
-texts = st.lists(st.one_of(st.sampled_from(CHUNKS), st.sampled_from([b"\n", b"\n", b"\r\n", b" "]), st.binary(max_size=40)),
-                 max_size=40).map(b"".join)
+ENDS = [b"\n", b"\n", b"\r\n", b" "]
+texts = st.lists(st.one_of(st.sampled_from(CHUNKS), st.sampled_from(ENDS), st.binary(max_size=40)), max_size=40).map(b"".join)
 
 
 @given(texts, st.one_of(st.none(), st.integers(0, 3)))

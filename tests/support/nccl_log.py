@@ -67,7 +67,8 @@ def warn(rank: int, text: str, *, at: str = "", file: str = "transport/net_ib.cc
 
 def start(rank: int, size: int = 2, net: str = "IB") -> list[str]:
     return [info(rank, f"Bootstrap : Using eth0:10.0.0.{rank + 1}<0>"), info(rank, f"Using network {net}"),
-            info(rank, f"comm 0x55 rank {rank} nranks {size} cudaDev 0 nvmlDev 0 busId 1b000 commId 0x7 - Init COMPLETE")]
+            info(rank, f"comm 0x55 rank {rank} nranks {size} cudaDev 0 nvmlDev 0 busId 1b000 commId 0x7 - Init "
+                       "COMPLETE")]
 
 
 def channel(rank: int, via: str = "IB/0/GDRDMA", peer: int | None = None, way: str = "send") -> str:

@@ -26,7 +26,7 @@ from gangline.fabric.logs.values import (
     Setting,
     Told,
 )
-from gangline.fabric.logs.wrapping import Said, messages, seconds
+from gangline.fabric.logs.wrapping import Said, messages, seconds, usual
 
 MAX_SPEAKERS = 65_536  # processes told apart; ten times the largest gangs there are
 _Speaker = tuple[str, int] | int | str  # (host, pid), a rank that was told, or a source
@@ -47,6 +47,7 @@ class Diagnosis:
         self._cutters: defaultdict[tuple[int | None, str], LineCutter] = defaultdict(LineCutter)
         self._heard: dict[_Speaker, Evidence] = {}
         self._host_of_pid: dict[int, str] = {}
+        self._usual: dict[tuple[int | None, str, bytes], Evidence] = {}  # of whom the short way was taken before
         self._seq = 0
 
     def feed(self, rank: int | None, data: bytes, *, source: str = "") -> None:
@@ -80,6 +81,22 @@ class Diagnosis:
                            missing=missing, notes=_notes(heard))
 
     def _line(self, rank: int | None, source: str, line: bytes, whole: bool) -> None:
+        short = usual(line)
+        if short is not None:
+            evidence = self._usual.get((rank, source, short[0]))
+            told = None if evidence is None else _read_raw(short[1], whole)
+            if evidence is not None and (told is None or not isinstance(told, Failed)):
+                if told is not None:
+                    self._seq += 1
+                    evidence.take(told)
+                return
+        evidence = self._long_way(rank, source, line, whole)
+        if short is not None and evidence is not None and len(self._usual) < MAX_SPEAKERS:
+            self._usual[rank, source, short[0]] = evidence
+
+    def _long_way(self, rank: int | None, source: str, line: bytes, whole: bool) -> Evidence | None:
+        """Take in what a line says, whatever it is wrapped in; the evidence of the last speaker in it."""
+        evidence = None
         for said in messages(line, whole=whole):
             told = _read(said.text, said.warns, said.whole)
             if told is None:
@@ -93,6 +110,7 @@ class Diagnosis:
                                       source=source, line=said.text[:400].rstrip()))
             else:
                 evidence.take(told)
+        return evidence
 
     def _of(self, rank: int | None, source: str, said: Said) -> Evidence | None:
         host = self._host(said)
@@ -130,6 +148,11 @@ class Diagnosis:
             named[name] = named[name].joined(evidence) if name in named else evidence
         return dict(sorted(named.items(), key=lambda item: (not item[0].isdigit(), len(item[0]) if item[0].isdigit()
                                                             else 0, item[0])))
+
+
+@lru_cache(maxsize=4096)
+def _read_raw(text: bytes, whole: bool) -> Told | None:
+    return _read(text.decode("utf-8", "replace"), False, whole)
 
 
 @lru_cache(maxsize=4096)  # what is printed much is printed often

@@ -27,7 +27,7 @@ _TIME = re.compile(_DAY)
 _TAGS = re.compile(r"(?:\[(?:rank|default|worker)[ _-]?(\d{1,7})\] ?:?|\[?rank[ _:=]?(\d{1,7})\]?[:|>]|"
                    r"\[\d+,(\d{1,7})\](?:<std(?:out|err)>)?:|\[(\d{1,7})\]:|(\d{1,7}):(?=[ \t]*\D))\s*", re.IGNORECASE)
 _SPEAKER = re.compile(r"([A-Za-z0-9][\w.-]{0,62}):(\d{1,8}):(\d{1,8}) (?=\[-?\d{1,4}\] )")
-_USUAL = re.compile(r"([A-Za-z0-9][\w.-]{0,62}):(\d{1,8}):\d{1,8} \[-?\d{1,4}\] (?:\S+:\d+ )?NCCL (WARN|INFO) ")
+_USUAL = re.compile(rb"([A-Za-z0-9][\w.-]{0,62}:\d{1,8}):\d{1,8} \[-?\d{1,4}\] NCCL INFO ")
 _BAD = ("WARN", "ERROR")
 _LEVEL = re.compile(r"\bNCCL (WARN|INFO|ERROR|TRACE|ABORT|VERSION) ?")
 _UCX = re.compile(r"\[(?:\d+\.\d+)\] +\[([\w.-]{1,63}):(\d{1,8}):\d+\] +\S+ +(?=UCX )")
@@ -58,14 +58,16 @@ class _Wrapped:
 
 def messages(raw: bytes, *, whole: bool) -> Iterator[Said]:
     """Every message of a line without colours, in order. Any bytes do."""
-    text = raw.decode("utf-8", "replace")
-    usual = _USUAL.match(text)
-    if usual is not None and len(text) <= MAX_TEXT and text.find("NCCL ", usual.end()) < 0:
-        host, pid, level = usual.groups()  # one process, nothing around it: nearly every line there is
-        yield Said(text[usual.end():], host, int(pid), None, level == "WARN", whole, "", None)
-        return
-    for wrapped in _unwrap(text, whole):
+    for wrapped in _unwrap(raw.decode("utf-8", "replace"), whole):
         yield from _speakers(wrapped)
+
+
+def usual(raw: bytes) -> tuple[bytes, bytes] | None:
+    """Speaker (host:pid) and message of a line that is one process's INFO and nothing more: nearly every line is."""
+    found = _USUAL.match(raw)
+    if found is None or len(raw) > MAX_TEXT or raw.find(b"NCCL ", found.end()) >= 0:
+        return None
+    return found[1], raw[found.end():]
 
 
 def plain(raw: bytes) -> bytes:
