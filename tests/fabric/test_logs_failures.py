@@ -144,8 +144,8 @@ FIRSTS = (
          {0: [*good(0), warn(0, LINK.format("10.0.0.2"), at="2025-11-30 10:00:40")],
           1: [*good(1), warn(1, DOWN, at="2025-11-30 10:00:41")]}, "proved", "port-down", rank="1", nodes=("nb",)),
     Case("without times the nearer cause",
-         {0: [*good(0), warn(0, LINK.format("10.0.0.2"))], 1: [*good(1), warn(1, DOWN)]}, "proved", "
-     ""port-down", nodes=("nb",), hca="mlx5_7:1"),
+         {0: [*good(0), warn(0, LINK.format("10.0.0.2"))], 1: [*good(1), warn(1, DOWN)]}, "proved",
+         "port-down", nodes=("nb",), hca="mlx5_7:1"),
     Case("in one stream the first line", {None: [*good(0), *good(1), warn(0, LINK.format("10.0.0.2")), warn(1, DOWN)]},
          "proved", "link"),
     Case("a rank out of memory, its peers' transfers fail",

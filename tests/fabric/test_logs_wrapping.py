@@ -169,7 +169,8 @@ CHUNKS = [line.encode() for line in (*LINES, *BROKEN, docker(channel(0), 1), cri
                                      "na:1:2 [0] NCCL ", '{"log": "NCCL', "via NET/", "UCX ERROR", "\r", "\x1b[",
                                      "[" * 50 + "NCCL", '{"a":' * 60 + "NCCL", "Error: ", "status=99999999")]
 ENDS = [b"\n", b"\n", b"\r\n", b" "]
-texts = st.lists(st.one_of(st.sampled_from(CHUNKS), st.sampled_from(ENDS), st.binary(max_size=40)), max_size=40).map(b"".join)
+texts = st.lists(st.one_of(st.sampled_from(CHUNKS), st.sampled_from(ENDS), st.binary(max_size=40)),
+                 max_size=40).map(b"".join)
 
 
 @given(texts, st.one_of(st.none(), st.integers(0, 3)))
