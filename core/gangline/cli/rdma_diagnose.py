@@ -66,7 +66,7 @@ def diagnose(logs: tuple[Path, ...], rank_pattern: str, as_json: bool) -> None:
 
 def _rank_of(pattern: str) -> RankOf:
     if pattern == "auto":
-        return lambda name: _number(_AUTO.search(name))
+        return lambda name: _number(next(reversed(list(_AUTO.finditer(name))), None))  # nearest to the file
     try:
         compiled = re.compile(pattern)
     except re.error as exc:
