@@ -37,6 +37,11 @@ class Finding(Wire):
     fix: str = ""
 
 
+def finding(code: str, level: Level, where: str, text: str, fix: str = "") -> Finding:
+    """A `Finding`, short to write."""
+    return Finding(code=code, level=level, where=where, text=text, fix=fix)
+
+
 _VERDICTS = {Level.FAIL: Verdict.UNUSABLE, Level.DEGRADED: Verdict.DEGRADED, Level.UNKNOWN: Verdict.UNKNOWN}
 
 

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 from gangline.fabric.detection.kinds import compute_gpus, gpu_types
 from gangline.fabric.detection.values import Nic, Role
-from gangline.fabric.finding import Finding, Level
+from gangline.fabric.finding import Finding, Level, finding
 from gangline.fabric.host.values import Hca, Host
 from gangline.fabric.profiles.values import Catalogue, Profile
 
@@ -31,7 +31,7 @@ def host_findings(host: Host, profile: Profile, catalogue: Catalogue, nics: Sequ
     yield from _route(host)
     yield from _pages(host, profile)
     yield from _unread(host)
-    yield from (_finding("profile-unsure", Level.NOTE, profile.name, f"sources differ: {text}", "")
+    yield from (finding("profile-unsure", Level.NOTE, profile.name, f"sources differ: {text}", "")
                 for text in profile.unsure)
 
 
@@ -59,9 +59,9 @@ def _gpu_direct(host: Host, profile: Profile, catalogue: Catalogue) -> Iterator[
     holds, how = way_to_gpus(host, catalogue)
     fix = f"load {catalogue.peer_memory_modules[0]}, or use the open GPU kernel modules with kernel 5.12 or newer"
     if holds is False:
-        yield _finding("gdr-none", Level.DEGRADED, "", f"NICs cannot reach GPU memory: {how}", fix)
+        yield finding("gdr-none", Level.DEGRADED, "", f"NICs cannot reach GPU memory: {how}", fix)
     if holds is None:
-        yield _finding("gdr-unknown", Level.UNKNOWN, "", f"whether NICs reach GPU memory is not known: {how}",
+        yield finding("gdr-unknown", Level.UNKNOWN, "", f"whether NICs reach GPU memory is not known: {how}",
                        "run this where the GPUs are visible")
 
 
@@ -70,11 +70,11 @@ def _modules(host: Host, profile: Profile) -> Iterator[Finding]:
         return  # the kernel has made their user devices: everything is loaded
     if host.modules is None:
         if profile.modules:
-            yield _finding("modules-unknown", Level.UNKNOWN, "/proc/modules", "kernel modules cannot be seen", "")
+            yield finding("modules-unknown", Level.UNKNOWN, "/proc/modules", "kernel modules cannot be seen", "")
         return
     missing = [name for name in profile.modules if name not in host.modules]
     if missing:
-        yield _finding("module-missing", Level.FAIL, "", f"not loaded: {', '.join(missing)}",
+        yield finding("module-missing", Level.FAIL, "", f"not loaded: {', '.join(missing)}",
                        f"modprobe {' '.join(missing)} on the host, and at every start of it")
 
 
@@ -83,7 +83,7 @@ def _devices(host: Host, profile: Profile, nics: Sequence[Nic]) -> Iterator[Find
     hcas = [hca for hca in host.hcas if hca.name in compute]
     absent = [pattern for pattern in profile.devices if not host.has(pattern)]
     if absent and (hcas or profile.kind == "tcpx"):
-        yield _finding("device-missing", Level.FAIL, ", ".join(absent), "not there: user programs cannot open the NICs",
+        yield finding("device-missing", Level.FAIL, ", ".join(absent), "not there: user programs cannot open the NICs",
                        "in a container ask for the RDMA devices; on the host load ib_uverbs and check udev")
     elif hcas:
         yield from _uverbs(host, hcas)
@@ -94,7 +94,7 @@ def _uverbs(host: Host, hcas: Sequence[Hca]) -> Iterator[Finding]:
     gone = [hca for hca in hcas if hca.uverbs is not None and not host.has(f"dev/infiniband/{hca.uverbs}")]
     if gone:
         names = ", ".join(f"/dev/infiniband/{hca.uverbs} ({hca.name})" for hca in gone[:4])
-        yield _finding("device-missing", Level.DEGRADED, names, f"{len(gone)} compute NICs cannot be opened from here",
+        yield finding("device-missing", Level.DEGRADED, names, f"{len(gone)} compute NICs cannot be opened from here",
                        "give the container every RDMA device")
 
 
@@ -102,10 +102,10 @@ def _memlock(host: Host) -> Iterator[Finding]:
     if host.capabilities is not None and host.capabilities & IPC_LOCK:
         return
     if host.memlock is None:
-        yield _finding("memlock-unknown", Level.UNKNOWN, "/proc/self/limits", "the limit of locked memory is not told",
+        yield finding("memlock-unknown", Level.UNKNOWN, "/proc/self/limits", "the limit of locked memory is not told",
                        "run ulimit -l where the ranks run")
     elif host.memlock.bytes is not None:
-        yield _finding("memlock-low", Level.FAIL, "", f"a process may lock {host.memlock.bytes >> 10} KiB only; "
+        yield finding("memlock-low", Level.FAIL, "", f"a process may lock {host.memlock.bytes >> 10} KiB only; "
                        "registering memory will fail", "ulimit -l unlimited (LimitMEMLOCK=infinity for the service "
                        "that starts ranks), or the capability IPC_LOCK in a pod")
 
@@ -113,18 +113,18 @@ def _memlock(host: Host) -> Iterator[Finding]:
 def _libraries(host: Host, profile: Profile) -> Iterator[Finding]:
     for library in profile.libraries:
         if not any(fnmatchcase(path.rsplit("/", 1)[-1], library.file) for path in host.present):
-            yield _finding("library-missing", Level.FAIL, library.file, f"not found where this was run: {library.why}",
+            yield finding("library-missing", Level.FAIL, library.file, f"not found where this was run: {library.why}",
                            "install it in the image, or put its directory on LD_LIBRARY_PATH")
 
 
 def _gpus(host: Host, profile: Profile, catalogue: Catalogue) -> Iterator[Finding]:
     count = len(compute_gpus(host, catalogue))
     if not count:
-        yield _finding("gpus-none", Level.NOTE, "", "no GPU is visible, so nothing is known of distances to NICs", "")
+        yield finding("gpus-none", Level.NOTE, "", "no GPU is visible, so nothing is known of distances to NICs", "")
         return
     if profile.gpus is not None and count != profile.gpus:
         types = ", ".join(f"{number} {name}" for name, number in gpu_types(host, catalogue).items()) or str(count)
-        yield _finding("gpu-count", Level.WARN, "", f"{profile.name} has {profile.gpus} GPUs, here are {types}",
+        yield finding("gpu-count", Level.WARN, "", f"{profile.name} has {profile.gpus} GPUs, here are {types}",
                        "right for a container with a part of them; else look at the driver's log")
 
 
@@ -132,14 +132,14 @@ def _topology(host: Host, profile: Profile, catalogue: Catalogue) -> Iterator[Fi
     preset = host.nccl_conf.get("NCCL_TOPO_FILE")
     there = [path for pattern in profile.topology_files for path in host.found(pattern)]
     if profile.topology_files and not there and preset is None:
-        yield _finding("topology-missing", Level.DEGRADED, f"/{profile.topology_files[0]}",
+        yield finding("topology-missing", Level.DEGRADED, f"/{profile.topology_files[0]}",
                        "the virtual bus hides which NIC is near which GPU, and the file that tells is not here",
                        "put the provider's topology file into the image, or mount it")
     slots = {gpu.pci for gpu in compute_gpus(host, catalogue)}
     for path in there:
         told = set(host.topology_slots.get(path, ()))
         if told and slots and not told & slots:
-            yield _finding("topology-foreign", Level.DEGRADED, f"/{path}", "it names none of the GPUs of this machine",
+            yield finding("topology-foreign", Level.DEGRADED, f"/{path}", "it names none of the GPUs of this machine",
                            "take the file of this very machine type")
 
 
@@ -147,31 +147,31 @@ def _nvlink(host: Host, profile: Profile) -> Iterator[Finding]:
     if not profile.nvlink_domain:
         return
     if host.imex_channels == 0:
-        yield _finding("imex-missing", Level.FAIL, "/dev/nvidia-caps-imex-channels", "no channel to GPUs of other nodes: "
-                       "NVLink between nodes fails", "ask for a ComputeDomain (Kubernetes), or start nvidia-imex")
-    yield _finding("nvlink-unproved", Level.NOTE, "", "whether the rack's NVLink is up (its ClusterUUID) is told by the "
-                   "GPU driver, not by files; it is not proved here", "nvidia-smi -q shows Fabric and ClusterUUID")
+        yield finding("imex-missing", Level.FAIL, "/dev/nvidia-caps-imex-channels",
+                      "no channel to GPUs of other nodes: NVLink between nodes fails",
+                      "ask for a ComputeDomain (Kubernetes), or start nvidia-imex")
+    yield finding("nvlink-unproved", Level.NOTE, "",
+                  "whether the rack's NVLink is up is told by the GPU driver, not by files; it is not proved here",
+                  "nvidia-smi -q shows Fabric and ClusterUUID")
 
 
 def _route(host: Host) -> Iterator[Finding]:
     if host.route is None:
-        yield _finding("route-none", Level.UNKNOWN, "/proc/net/route", "no default route: on which interface ranks meet "
-                       "is not known", "set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME")
+        yield finding("route-none", Level.UNKNOWN, "/proc/net/route",
+                      "no default route: on which interface ranks meet is not known",
+                      "set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME")
 
 
 def _pages(host: Host, profile: Profile) -> Iterator[Finding]:
     if host.hugepages_2mib is not None and host.hugepages_2mib < profile.hugepages_2mib:
-        yield _finding("hugepages-few", Level.WARN, "", f"{host.hugepages_2mib} huge pages of 2 MiB, "
+        yield finding("hugepages-few", Level.WARN, "", f"{host.hugepages_2mib} huge pages of 2 MiB, "
                        f"{profile.hugepages_2mib} are usual", f"sysctl vm.nr_hugepages={profile.hugepages_2mib}")
 
 
 def _unread(host: Host) -> Iterator[Finding]:
     for one in host.unread[:_MOST_UNREAD]:
-        yield _finding("unread", Level.WARN, f"/{one.path}", one.why, "run this as a user who may read it")
+        yield finding("unread", Level.WARN, f"/{one.path}", one.why, "run this as a user who may read it")
     if len(host.unread) > _MOST_UNREAD:
-        yield _finding("unread", Level.WARN, "", f"{len(host.unread) - _MOST_UNREAD} more files are there and could not "
-                       "be used", "--json lists them")
-
-
-def _finding(code: str, level: Level, where: str, text: str, fix: str) -> Finding:
-    return Finding(code=code, level=level, where=where, text=text, fix=fix)
+        more = len(host.unread) - _MOST_UNREAD
+        yield finding("unread", Level.WARN, "", f"{more} more files are there and could not be used",
+                      "--json lists them")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from gangline.fabric.detection.kinds import compute_gpus
 from gangline.fabric.detection.values import Nic, Role
-from gangline.fabric.finding import Finding, Level
+from gangline.fabric.finding import Finding, Level, finding
 from gangline.fabric.host.values import Hca, Host
 from gangline.fabric.profiles.values import Catalogue, Profile
 
@@ -21,6 +21,7 @@ def nic_findings(host: Host, profile: Profile, catalogue: Catalogue, nics: Seque
     wanted = [nic for nic in nics if nic.role is Role.COMPUTE]
     up = [nic for nic in wanted if nic.up]
     yield from _none(host, profile, wanted)
+    yield from _other_kind(profile, wanted)
     yield from _faults(profile, wanted, up)
     yield from _unknown(nics)
     yield from _count(host, profile, catalogue, wanted, up)
@@ -41,15 +42,22 @@ def _none(host: Host, profile: Profile, wanted: Sequence[Nic]) -> Iterator[Findi
         return
     if profile.kind == "tcpx":
         names = " or ".join(", ".join(names) for names in profile.data_interfaces)
-        yield _finding("interfaces-missing", Level.FAIL, "", "none of the interfaces that carry data is there",
+        yield finding("interfaces-missing", Level.FAIL, "", "none of the interfaces that carry data is there",
                        f"give the pod or the machine {names}")
     elif host.hcas:
-        yield _finding("no-compute", Level.FAIL, "", f"of {len(host.hcas)} RDMA devices none is for compute traffic",
+        yield finding("no-compute", Level.FAIL, "", f"of {len(host.hcas)} RDMA devices none is for compute traffic",
                        "see what each was taken for; name a profile, or write an own one, if that is wrong")
     else:
         modules = ", ".join(profile.modules) or "the NIC's driver"
-        yield _finding("no-devices", Level.FAIL, "/sys/class/infiniband", "there are no RDMA devices",
+        yield finding("no-devices", Level.FAIL, "/sys/class/infiniband", "there are no RDMA devices",
                        f"load {modules}; in a container ask for the devices (gangline rdma profiles shows how)")
+
+
+def _other_kind(profile: Profile, wanted: Sequence[Nic]) -> Iterator[Finding]:
+    kinds = sorted({nic.kind for nic in wanted if nic.kind is not None})
+    if profile.kind is not None and kinds and profile.kind not in kinds:
+        yield finding("kind-differs", Level.FAIL, profile.name, f"its network is {profile.kind}, this host's is "
+                      f"{' and '.join(kinds)}", "name the right profile, or write an own one")
 
 
 def _faults(profile: Profile, wanted: Sequence[Nic], up: Sequence[Nic]) -> Iterator[Finding]:
@@ -74,7 +82,7 @@ def _card(nic: Nic) -> str:
 def _unknown(nics: Sequence[Nic]) -> Iterator[Finding]:
     for nic in nics:
         if nic.role is Role.UNKNOWN:
-            yield _finding("nic-unknown", Level.UNKNOWN, nic.name, f"what it is cannot be told: {nic.why}",
+            yield finding("nic-unknown", Level.UNKNOWN, nic.name, f"what it is cannot be told: {nic.why}",
                            "read /sys/class/infiniband as this user; if it is no RDMA NIC, name it in an own profile")
 
 
@@ -86,11 +94,11 @@ def _count(host: Host, profile: Profile, catalogue: Catalogue, wanted: Sequence[
         missing = profile.nics - len(wanted)
         lacking = _gpus_that_lack(host, catalogue, wanted)
         at = f"; these GPUs have fewer near them than the others: {', '.join(lacking)}" if lacking else ""
-        yield _finding("nic-missing", Level.DEGRADED, "",
+        yield finding("nic-missing", Level.DEGRADED, "",
                        f"{missing} of {profile.nics} compute NICs of {profile.name} {_be(missing)} not here{at}",
                        "in a container ask for all of them; on the host look at the kernel's log, replace the machine")
     if len(up) > profile.nics:
-        yield _finding("nic-surplus", Level.WARN, "", f"{len(up)} compute NICs were found, {profile.name} has "
+        yield finding("nic-surplus", Level.WARN, "", f"{len(up)} compute NICs were found, {profile.name} has "
                        f"{profile.nics}", "look at the roles below; leave devices out in an own profile")
 
 
@@ -107,9 +115,10 @@ def _rates(profile: Profile, up: Sequence[Nic]) -> Iterator[Finding]:
     expected = profile.nic_gbps or max((nic.gbps or 0 for nic in up), default=0)
     for nic in up:
         if nic.gbps is None:
-            yield _finding("rate-unknown", Level.UNKNOWN, nic.name, "its rate cannot be read", "read the port's rate file")
+            yield finding("rate-unknown", Level.UNKNOWN, nic.name, "its rate cannot be read",
+                          "read the port's rate file as this user")
         elif nic.gbps < expected:
-            yield _finding("port-slow", Level.DEGRADED, nic.name, f"it runs at {nic.gbps:g} Gbps, not {expected:g}",
+            yield finding("port-slow", Level.DEGRADED, nic.name, f"it runs at {nic.gbps:g} Gbps, not {expected:g}",
                            "reseat or replace cable and optic; check the switch port's speed")
 
 
@@ -117,7 +126,7 @@ def _links(nics: Sequence[Nic], wanted: Sequence[Nic]) -> Iterator[Finding]:
     kinds = {nic.kind for nic in wanted}
     others = [nic.name for nic in nics if nic.role is Role.STORAGE and nic.kind not in kinds]
     if others and wanted:
-        yield _finding("links-mixed", Level.NOTE, "", f"InfiniBand and Ethernet are both here; {', '.join(others)} "
+        yield finding("links-mixed", Level.NOTE, "", f"InfiniBand and Ethernet are both here; {', '.join(others)} "
                        "are left to storage: NCCL must not mix them", "write an own profile if that is wrong")
 
 
@@ -128,13 +137,14 @@ def _names(host: Host, profile: Profile, up: Sequence[Nic]) -> Iterator[Finding]
              longer.startswith(name)]
     if traps:
         name, longer = traps[0]
-        yield _finding("name-prefix", Level.NOTE, name, f"{name} is the beginning of {longer}: NCCL_IB_HCA without = "
+        yield finding("name-prefix", Level.NOTE, name, f"{name} is the beginning of {longer}: NCCL_IB_HCA without = "
                        "would mean both", "the environment writes =, so that names are whole")
     if profile.expected_hcas and names and not any(names == set(one) for one in profile.expected_hcas):
-        yield _finding("hcas-differ", Level.NOTE, "", f"the provider lists {' or '.join(map(_some, profile.expected_hcas))}"
-                       f", found {_some(sorted(names))}", "numbers shift with firmware; what was found here counts")
+        listed = " or ".join(map(_some, profile.expected_hcas))
+        yield finding("hcas-differ", Level.NOTE, "", f"the provider lists {listed}, found {_some(sorted(names))}",
+                      "numbers shift with firmware; what was found here counts")
     if len(up) > MOST_NICS:
-        yield _finding("nic-limit", Level.WARN, "", f"NCCL takes {MOST_NICS} of {len(up)} ports",
+        yield finding("nic-limit", Level.WARN, "", f"NCCL takes {MOST_NICS} of {len(up)} ports",
                        "leave devices out in an own profile")
 
 
@@ -145,9 +155,9 @@ def _pkeys(host: Host, profile: Profile, up: Sequence[Nic]) -> Iterator[Finding]
     for nic in up:
         keys = ports[nic.name].pkeys
         if not keys:
-            yield _finding("pkey-unknown", Level.UNKNOWN, nic.name, "its partition keys cannot be read", "")
+            yield finding("pkey-unknown", Level.UNKNOWN, nic.name, "its partition keys cannot be read", "")
         elif not any(key & _FULL_MEMBER and key not in _DEFAULT_PKEYS for key in keys):
-            yield _finding("pkey-none", Level.FAIL, nic.name, "it is a full member of no partition of its own "
+            yield finding("pkey-none", Level.FAIL, nic.name, "it is a full member of no partition of its own "
                            f"({', '.join(f'{key:#06x}' for key in keys)})",
                            "the machines must be in one placement group or scale set; ask the provider")
 
@@ -158,7 +168,7 @@ def _mtu(host: Host, profile: Profile, up: Sequence[Nic]) -> Iterator[Finding]:
             link = host.interface(name)
             if profile.mtu_bytes is not None and link is not None and link.mtu_bytes is not None \
                     and link.mtu_bytes < profile.mtu_bytes:
-                yield _finding("mtu-small", Level.WARN, nic.name, f"the MTU of {name} is {link.mtu_bytes} bytes",
+                yield finding("mtu-small", Level.WARN, nic.name, f"the MTU of {name} is {link.mtu_bytes} bytes",
                                f"set it to {profile.mtu_bytes} on every node and in the network")
 
 
@@ -169,7 +179,7 @@ def _alike(hcas: Sequence[Hca]) -> Iterator[Finding]:
     for found in versions.values():
         if len(found) > 1:
             text = "; ".join(f"{version}: {', '.join(names)}" for version, names in found.items())
-            yield _finding("firmware-mixed", Level.WARN, "", f"NICs of one model run different firmware ({text})",
+            yield finding("firmware-mixed", Level.WARN, "", f"NICs of one model run different firmware ({text})",
                            "bring them to one version")
 
 
@@ -177,7 +187,7 @@ def _counters(host: Host, up: Sequence[Nic]) -> Iterator[Finding]:
     counted = {f"{hca.name}:{port.number}" for hca in host.hcas for port in hca.ports if port.counters}
     blind = [nic.name for nic in up if nic.port and nic.name not in counted]
     if blind:
-        yield _finding("counters-unknown", Level.UNKNOWN, _some(blind), "its counters cannot be read, so neither "
+        yield finding("counters-unknown", Level.UNKNOWN, _some(blind), "its counters cannot be read, so neither "
                        "traffic nor errors can be proved", "read …/ports/N/counters and hw_counters as this user")
 
 
@@ -187,7 +197,3 @@ def _some(names: Sequence[str]) -> str:
 
 def _be(count: int) -> str:
     return "is" if count == 1 else "are"
-
-
-def _finding(code: str, level: Level, where: str, text: str, fix: str) -> Finding:
-    return Finding(code=code, level=level, where=where, text=text, fix=fix)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gangline.fabric.finding import Finding, Level
+from gangline.fabric.finding import Finding, Level, finding
 from gangline.fabric.host.values import Gid, Hca, Port
 from gangline.fabric.profiles.values import Kind
 
@@ -18,12 +18,13 @@ def fault_of(hca: Hca, port: Port, kind: Kind | None, gid: Gid | None, *, consta
     if constant:
         return None
     if port.state is None:
-        return Finding(code="state-unknown", level=Level.UNKNOWN, where=where, text="its state cannot be read",
-                       fix=f"read /sys/class/infiniband/{hca.name}/ports/{port.number}/state as this user")
+        return finding("state-unknown", Level.UNKNOWN, where, "its state cannot be read",
+                       f"read /sys/class/infiniband/{hca.name}/ports/{port.number}/state as this user")
     if port.state != "ACTIVE":
         return _not_active(hca, port, where)
     if port.phys_state not in (None, _LINK_UP):
-        return _fail("port-down", where, f"it is ACTIVE but its link is {port.phys_state}", "check cable and switch port")
+        return _fail("port-down", where, f"it is ACTIVE but its link is {port.phys_state}",
+                     "check the cable and the switch port")
     if kind == "roce" and gid is None:
         return _no_gid(port, where)
     return None
@@ -37,9 +38,11 @@ def _not_active(hca: Hca, port: Port, where: str) -> Finding:
     if link == "Disabled":
         return _fail("port-disabled", where, "the port is switched off",
                      f"switch it on (ip link set up, or rdma link / ibportstate for {hca.name})")
+    if link == _LINK_UP and hca.vf:
+        return _fail("vf-down", where, f"the link is up but the port is {state}",
+                     "set the virtual function's link state to auto on the host")
     if link == _LINK_UP:
-        return _fail("vf-down" if hca.vf else "port-down", where, f"the link is up but the port is {state}",
-                     "set the virtual function's link state to auto on the host" if hca.vf else "check the driver's log")
+        return _fail("port-down", where, f"the link is up but the port is {state}", "check the kernel's log")
     if link == "Polling":
         return _fail("port-down", where, f"the port is {state} and looks for a partner",
                      "check the cable, the optic and the switch port; the machine may have to be replaced")
@@ -55,4 +58,4 @@ def _no_gid(port: Port, where: str) -> Finding:
 
 
 def _fail(code: str, where: str, text: str, fix: str) -> Finding:
-    return Finding(code=code, level=Level.FAIL, where=where, text=text, fix=fix)
+    return finding(code, Level.FAIL, where, text, fix)

@@ -77,21 +77,17 @@ def _over(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     result = dict(under)
     for name, value in over.items():
         before = result.get(name)
-        if name in _NAMED and _list(before) and _list(value):
+        if name in _NAMED and isinstance(before, list) and isinstance(value, list):
             # Of one name several rows may stand side by side (a value for each version).
             replaced = {_name(row) for row in value}
             result[name] = [*(row for row in before if _name(row) not in replaced), *value]
-        elif name in _FIRST and _list(before) and _list(value):
+        elif name in _FIRST and isinstance(before, list) and isinstance(value, list):
             result[name] = [*value, *before]
         elif isinstance(value, Mapping) and isinstance(before, Mapping):
             result[name] = {**before, **value}
         else:
             result[name] = value
     return result
-
-
-def _list(value: object) -> bool:
-    return isinstance(value, list)
 
 
 def _name(row: object) -> object:

@@ -74,6 +74,7 @@ class Library(Wire):
 class Kubernetes(Wire):
     """What a pod must ask for."""
 
+    gpu_resource: str = "nvidia.com/gpu"
     resources: dict[str, str] = {}
     annotations: dict[str, str] = {}
     claims: dict[str, int] = Field(default={}, description="device classes of dynamic allocation, and how many")
