@@ -36,11 +36,12 @@ class Ask(Wire):
 def ask_of(profile: Profile) -> Ask:
     """What a profile's machines want."""
     pod = profile.kubernetes
-    return Ask(profile=profile.name, gpu_resource=pod.gpu_resource, resources=pod.resources, claims=pod.claims,
-               annotations=pod.annotations, host_network=pod.host_network, compute_domain=pod.compute_domain,
-               capabilities=profile.capabilities, ulimits=profile.ulimits, devices=profile.devices, modules=profile.modules,
-               hugepages_bytes=profile.hugepages_2mib * _PAGE_BYTES, shm_bytes=profile.shm_bytes,
-               daemons=profile.daemons, notes=pod.notes)
+    return Ask(
+        profile=profile.name, gpu_resource=pod.gpu_resource, resources=pod.resources, claims=pod.claims,
+        annotations=pod.annotations, host_network=pod.host_network, compute_domain=pod.compute_domain,
+        capabilities=profile.capabilities, ulimits=profile.ulimits, devices=profile.devices, modules=profile.modules,
+        hugepages_bytes=profile.hugepages_2mib * _PAGE_BYTES, shm_bytes=profile.shm_bytes, daemons=profile.daemons,
+        notes=pod.notes)
 
 
 def pod_parts(ask: Ask, gang: str, nodes: int, gpus: int) -> dict[str, Any]:

@@ -71,7 +71,8 @@ def compare(views: Sequence[View]) -> Compared:
     undone = [view.node for view in views if not view.assured]
     if undone:
         found.append(Finding(code="undone", level=Level.DEGRADED, where=_some(undone),
-                             text="own values of variables undo what rdma promises", fix="gangline rdma env names them"))
+                             text="own values of variables undo what rdma promises",
+                             fix="gangline rdma env names them"))
     return Compared(nics_min=min(counts), nics_max=max(counts), findings=tuple(found))
 
 

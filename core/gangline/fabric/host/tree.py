@@ -26,7 +26,7 @@ class Tree:
 
     def __init__(self, root: Path) -> None:
         self._root = os.path.realpath(root)
-        self._parents: dict[str, str | None] = {}
+        self._folders: dict[str, str | None] = {}
         self.unread: list[Unread] = []
 
     def text(self, path: str, *, quiet: bool = False) -> str | None:
@@ -101,11 +101,18 @@ class Tree:
 
     def _real(self, path: str) -> str | None:
         folder, name = os.path.split(path)
-        if folder not in self._parents:
-            self._parents[folder] = self._inside(os.path.join(self._root, folder), folder)
-        parent = self._parents[folder]
-        if parent is None:
-            return None
+        parent = self._folder(folder)
+        return None if parent is None else self._step(parent, name, path)
+
+    def _folder(self, folder: str) -> str | None:
+        """A directory without links in its path; each is followed once."""
+        if not folder:
+            return self._root
+        if folder not in self._folders:
+            self._folders[folder] = self._real(folder)
+        return self._folders[folder]
+
+    def _step(self, parent: str, name: str, path: str) -> str | None:
         full = os.path.join(parent, name)
         return self._inside(full, path) if os.path.islink(full) else full
 

@@ -12,6 +12,7 @@ import yaml
 from gangline.fabric.profiles.values import Catalogue, Profile
 from gangline.model.errors import Rejected
 
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where libyaml is there
 _NAMED = ("env", "avoid", "undoes")  # lists whose rows have names, so that one row can be replaced
 _FIRST = ("libraries",)  # lists whose rows are added
 _MOST_BASES = 16
@@ -40,7 +41,7 @@ def load_catalogue(own: Mapping[str, Any] | None = None, *, where: str = "profil
 @cache
 def _shipped() -> dict[str, Any]:
     text = files("gangline.fabric.profiles").joinpath("profiles.yaml").read_text()
-    data: dict[str, Any] = yaml.safe_load(text)
+    data: dict[str, Any] = yaml.load(text, Loader=_LOADER)  # noqa: S506 - a safe loader
     return data
 
 
