@@ -25,7 +25,8 @@ def root(tmp_path: Path) -> Path:
     write(tmp_path / "host", {
         f"{base}/ports/1/state": "4: ACTIVE", f"{base}/ports/1/phys_state": "5: LinkUp",
         f"{base}/ports/1/rate": "400 Gb/sec (4X NDR)", f"{base}/ports/1/link_layer": "InfiniBand",
-        f"{base}/ports/1/counters/link_downed": "0", f"{base}/device/vendor": "0x15b3", f"{base}/device/device": "0x1021",
+        f"{base}/ports/1/counters/link_downed": "0", f"{base}/device/vendor": "0x15b3",
+        f"{base}/device/device": "0x1021",
         "dev/infiniband/uverbs0": "", "proc/sys/kernel/osrelease": "6.8.0", "usr/lib64/libibverbs.so.1": "",
         "proc/modules": "ib_core 1 0\nib_uverbs 1 0\nnvidia_peermem 1 0",
         "proc/self/limits": "Max locked memory         unlimited            unlimited            bytes",

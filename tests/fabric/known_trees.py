@@ -182,6 +182,43 @@ def only_a_bond(tree: HostTree) -> None:
     tree.hca("mlx5_bond_0", apart(8), link="Ethernet", gbps=200, interface="ens8f0", mtu=1500)
 
 
+def bonded_compute(tree: HostTree) -> None:
+    """Every compute NIC is a bond of two ports, and a slow one is not."""
+    gpus(tree, "H100", 4)
+    for number in range(4):
+        tree.hca(f"mlx5_bond_{number}", rail(number, 1), link="Ethernet", gbps=400, interface=f"ens{number}")
+    tree.hca("mlx5_4", apart(9), link="Ethernet", gbps=25, interface="ens9")
+
+
+def infiniband_storage(tree: HostTree) -> None:
+    """Storage is on an InfiniBand of its own, as fast as the compute network."""
+    gpus(tree, "H100")
+    for number in range(8):
+        tree.hca(f"mlx5_{number}", rail(number, 1), numa=number // 4)
+    tree.hca("mlx5_8", apart(3), numa=0)
+    tree.hca("mlx5_9", apart(4), numa=1)
+
+
+def infiniband_of_some(tree: HostTree) -> None:
+    """Only half of the GPUs have a NIC behind their switch: the others use those of their processor."""
+    gpus(tree, "H100")
+    for number in range(4):
+        tree.hca(f"mlx5_{number}", rail(number, 1))
+    tree.hca("mlx5_4", apart(3), numa=1)
+
+
+def blind_port(tree: HostTree) -> None:
+    """One device without ports that can be seen."""
+    coreweave_ib(tree)
+    tree.write("sys/class/infiniband/ibp9s0/fw_ver", "28.42.1000")
+
+
+def small_instance(tree: HostTree) -> None:
+    amazon(tree, "p5.4xlarge")
+    tree.gpu("H100", rail(0, 0))
+    tree.efa("rdmap0s0", rail(0, 1), gbps=100)
+
+
 def hdr_among_ndr(tree: HostTree) -> None:
     gpus(tree, "H100")
     for number in range(8):
@@ -360,6 +397,15 @@ TREES: dict[str, Known] = {
         "onprem.infiniband", "ready", MLX, (GENERIC,), (("mlx5_bond_0", "management"),))),
     "nothing but a bond": Known(only_a_bond, Expected(
         "onprem.roce", "ready", ("mlx5_bond_0:1",), (GENERIC, "gpus-none", "mtu-small"))),
+    "bonds are the compute NICs": Known(bonded_compute, Expected(
+        "onprem.roce", "ready", names("mlx5_bond_{}:1", *range(4)), (GENERIC,), (("mlx5_4", "other"),))),
+    "InfiniBand storage beside compute": Known(infiniband_storage, Expected(
+        "onprem.infiniband", "ready", MLX, (GENERIC,), (("mlx5_8", "storage"), ("mlx5_9", "storage")))),
+    "InfiniBand near some GPUs only": Known(infiniband_of_some, Expected(
+        "onprem.infiniband", "ready", names("mlx5_{}:1", *range(5)), (GENERIC,))),
+    "a device without ports": Known(blind_port, Expected(
+        "onprem.infiniband", "unknown", IBP, (GENERIC, "nic-unknown"))),
+    "a small instance": Known(small_instance, Expected("aws.other", "ready", ("rdmap0s0:1",))),
     "one HDR port among NDR": Known(hdr_among_ndr, Expected(
         "onprem.infiniband", "degraded", MLX, (GENERIC, "port-slow"))),
     "mlx5_1 and mlx5_10": Known(prefix_trap, Expected(
@@ -397,6 +443,6 @@ TREES: dict[str, Known] = {
         "onprem.infiniband", "ready", names("mlx5_{}:1", 4, 5),
         (GENERIC, "gpus-none", "port-down", "port-down"))),
     "garbage": Known(garbage, Expected(
-        "generic", "unusable", (), ("gpus-none", "memlock-unknown", "nic-unknown", "no-compute", GENERIC,
+        "generic", "unusable", (), ("gpus-none", "memlock-unknown", "nic-unknown", "nic-unknown", "no-compute", GENERIC,
                                     "route-none", *("unread",) * 4))),
 }

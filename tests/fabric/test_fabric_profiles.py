@@ -25,6 +25,7 @@ TABLE: dict[str, tuple[str | None, int | None, int | None, str, str, str, str]] 
     "aws.p6-b300": ("efa", 16, 6400, "AWS Libfabric", "vpc.amazonaws.com/efa=16", "", "NCCL_IB_HCA"),
     "aws.p6e-gb200": ("efa", None, None, "AWS Libfabric", "vpc.amazonaws.com/efa=4", "NCCL_MNNVL_ENABLE=1",
                       "NCCL_IB_HCA"),
+    "aws.other": ("efa", None, None, "AWS Libfabric", "vpc.amazonaws.com/efa=1", "", "NCCL_PROTO"),
     "gcp.a3-high": ("tcpx", 4, 800, "GPUDirectTCPX_v7", "", "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=eth1,eth2,eth3,eth4",
                     "NCCL_IB_HCA"),
     "gcp.a3-mega": ("tcpx", 8, 1600, "FasTrak", "", "NCCL_FASTRAK_CTRL_DEV=eth0", "NCCL_IB_GID_INDEX"),
@@ -73,7 +74,7 @@ IPV6 = ((3, "fd02:0000:0000:0001:0000:0000:0000:{:04x}", "RoCE v2"),)
 def build(tree: HostTree, row: Profile) -> None:
     """A healthy host of a profile's kind, from what the profile says of it."""
     dmi = row.match.dmi if row.match is not None else {}
-    tree.dmi(**{field: patterns[0].replace("*", "48xlarge") for field, patterns in dmi.items()})
+    tree.dmi(**{field: patterns[0] for field, patterns in dmi.items()})
     for pattern in [*(row.match.files if row.match is not None else ()), *row.topology_files[:1]]:
         tree.write(pattern.replace("*", "x.xml"), "<system/>")
     for library in row.libraries:

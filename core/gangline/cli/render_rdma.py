@@ -144,7 +144,8 @@ def _network(found: Detection) -> str:
 
 
 def _nics(nics: Sequence[Nic]) -> Lines:
-    rows = [(nic.name, nic.kind or "?", Text(nic.role, style="green" if nic.role == "compute" else ""),
+    rows = [(nic.name, (nic.kind or "?") + (" vf" if nic.vf else ""),
+             Text(nic.role, style="green" if nic.role == "compute" else ""),
              Text("up" if nic.up else "down", style="green" if nic.up else "red"),
              f"{nic.gbps:g}" if nic.gbps is not None else "?", nic.pci or "?",
              "?" if nic.numa_node is None else str(nic.numa_node), nic.distance or "?",

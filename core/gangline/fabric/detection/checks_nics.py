@@ -23,7 +23,7 @@ def nic_findings(host: Host, profile: Profile, catalogue: Catalogue, nics: Seque
     yield from _none(host, profile, wanted)
     yield from _other_kind(profile, wanted)
     yield from _faults(profile, wanted, up)
-    yield from _unknown(nics)
+    yield from _unknown(host, nics)
     yield from _count(host, profile, catalogue, wanted, up)
     yield from _rates(profile, up)
     by_name = {hca.name: hca for hca in host.hcas}
@@ -79,7 +79,11 @@ def _card(nic: Nic) -> str:
     return (nic.pci or nic.device).rsplit(".", 1)[0]
 
 
-def _unknown(nics: Sequence[Nic]) -> Iterator[Finding]:
+def _unknown(host: Host, nics: Sequence[Nic]) -> Iterator[Finding]:
+    blind = [hca.name for hca in host.hcas if not hca.ports]
+    if blind:
+        yield finding("nic-unknown", Level.UNKNOWN, _some(blind), "its ports cannot be seen",
+                      "read /sys/class/infiniband as this user; in a container mount /sys whole")
     for nic in nics:
         if nic.role is Role.UNKNOWN:
             yield finding("nic-unknown", Level.UNKNOWN, nic.name, f"what it is cannot be told: {nic.why}",

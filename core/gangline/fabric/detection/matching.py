@@ -24,7 +24,7 @@ def _fit(profile: Profile, host: Host, catalogue: Catalogue) -> Fit | None:
     if profile.match is None:
         return None
     parts = [*_said(profile.match, host), *_devices(profile.match, host, catalogue)]
-    parts += _gpus(profile, gpu_types(host, catalogue))
+    parts += [*_gpus(profile, gpu_types(host, catalogue)), *_nics(profile, host)]
     if any(part is None for part in parts):
         return None
     held = [part for part in parts if part is not None]
@@ -73,3 +73,10 @@ def _gpus(profile: Profile, types: Mapping[str, int]) -> Iterator[_Part]:
         return
     names = " and ".join(name for name in profile.gpu_types if name in types)
     yield (_LOOKS + (count == profile.gpus), f"there are {count} GPUs of type {names}")
+
+
+def _nics(profile: Profile, host: Host) -> Iterator[_Part]:
+    """NICs in the number and of the rate speak for a profile; others do not speak against it: they may be broken."""
+    rates = [port.rate_gbps for hca in host.hcas for port in hca.ports]
+    if profile.nics and rates.count(profile.nic_gbps) == profile.nics:
+        yield _LOOKS, f"{profile.nics} ports run at {profile.nic_gbps} Gbps"

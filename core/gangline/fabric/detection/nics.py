@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -40,8 +40,9 @@ class _Around:
     host: Host
     profile: Profile
     best_gbps: float
-    only_bonds: bool
+    bonds_lead: bool  # bonds carry more than everything else
     some_near: bool
+    all_near: bool  # every GPU has a NIC behind its switch
     slots: frozenset[str]
 
 
@@ -51,11 +52,11 @@ def sort_nics(host: Host, profile: Profile, catalogue: Catalogue) -> tuple[Nic, 
         return data_interfaces(host, profile)
     gpus = compute_gpus(host, catalogue)
     seen = [_see(hca, port, gpus, catalogue) for hca in host.hcas for port in hca.ports]
+    near = {gpu.pci for one in seen if one.distance is not None and one.distance <= Distance.PXB for gpu in one.near}
     around = _Around(
         host=host, profile=profile,
         best_gbps=max((one.port.rate_gbps or 0 for one in seen if one.active), default=0),
-        only_bonds=all(_bonded(one.hca, host) for one in seen),
-        some_near=any(one.distance is not None and one.distance <= Distance.PXB for one in seen),
+        bonds_lead=_bonds_lead(seen, host), some_near=bool(near), all_near={gpu.pci for gpu in gpus} <= near,
         slots=frozenset(hca.pci for hca in host.hcas if hca.pci is not None))
     nics = [_nic(one, around) for one in seen]
     return tuple(sorted(_one_kind(nics, profile), key=lambda nic: (nic.pci is None, nic.pci or "", nic.port)))
@@ -116,9 +117,17 @@ def _carries(route: Interface, hca: Hca, host: Host) -> bool:
 
 
 def _bond(seen: _Seen, around: _Around) -> _Told:
-    if _bonded(seen.hca, around.host) and not around.only_bonds:
-        return Role.MANAGEMENT, "it is part of a bond, and other devices are not"
+    if _bonded(seen.hca, around.host) and not around.bonds_lead:
+        return Role.MANAGEMENT, "it is part of a bond, and devices that are not carry more"
     return None
+
+
+def _bonds_lead(seen: Sequence[_Seen], host: Host) -> bool:
+    rates = {True: 0.0, False: 0.0}
+    for one in seen:
+        if one.active:
+            rates[_bonded(one.hca, host)] += one.port.rate_gbps or 0
+    return rates[True] >= rates[False]
 
 
 def _bonded(hca: Hca, host: Host) -> bool:
@@ -151,9 +160,9 @@ def _by_distance(seen: _Seen, around: _Around) -> _Told:
         return None
     if seen.distance <= Distance.PXB:
         return Role.COMPUTE, f"it is behind the same switch as a GPU ({seen.distance.name})"
-    if seen.kind == "infiniband":
+    if seen.kind == "infiniband" and not around.all_near:
         return None
-    if seen.distance is Distance.SYS:
+    if seen.distance is Distance.SYS and seen.kind == "roce":
         return Role.MANAGEMENT, "no GPU is on its NUMA node, and others are behind a GPU's switch"
     return Role.STORAGE, f"it is {seen.distance.name} to the GPUs, and others are behind a GPU's switch"
 
