@@ -126,7 +126,8 @@ def _gpus(host: Host, profile: Profile, catalogue: Catalogue) -> Iterator[Findin
     types = ", ".join(f"{number} {name}" for name, number in known.items()) or str(count)
     if profile.gpu_types and known and not set(known) & set(profile.gpu_types):
         yield finding("gpu-type", Level.WARN, "",
-                      f"{profile.name} has {' or '.join(profile.gpu_types)}, here are {types}", "name the right profile, or write an own one")
+                      f"{profile.name} has {' or '.join(profile.gpu_types)}, here are {types}",
+                      "name the right profile, or write an own one")
     elif profile.gpus is not None and count != profile.gpus:
         yield finding("gpu-count", Level.WARN, "", f"{profile.name} has {profile.gpus} GPUs, here are {types}",
                        "right for a container with a part of them; else look at the driver's log")

@@ -44,8 +44,7 @@ def signals(samples: Iterable[Sample], rules: Rules | None = None) -> tuple[Sign
 def _grown(series: Sequence[Sample], rule: Rule) -> Iterator[Signal]:
     now_s = series[-1].at_s
     for counter in rule.counters:
-        seen = [(sample.at_s, value) for sample in series if sample.at_s >= now_s - rule.window_s
-                and (value := sample.counters.get(counter)) is not None]
+        seen = _values(series, counter, now_s - rule.window_s)
         if len(seen) < 2:
             yield from _not_read(series, rule, counter)
             continue
@@ -59,6 +58,16 @@ def _grown(series: Sequence[Sample], rule: Rule) -> Iterator[Signal]:
         value = grown if rule.per_s is None else grown / span_s * rule.per_s if span_s > 0 else 0.0
         if value > rule.more_than:
             yield _signal(series, rule, rule.level, f"{rule.text} ({counter} {_rate(value, rule)})", value)
+
+
+def _values(series: Sequence[Sample], counter: str, since_s: float) -> list[tuple[float, int]]:
+    """When a counter was read since then, and what it said."""
+    found = []
+    for sample in series:
+        value = sample.counters.get(counter)
+        if value is not None and sample.at_s >= since_s:
+            found.append((sample.at_s, value))
+    return found
 
 
 def _not_read(series: Sequence[Sample], rule: Rule, counter: str) -> Iterator[Signal]:
