@@ -93,8 +93,8 @@ class HostTree:
                    f"{interface}\t000200C0\t00000000\t0001\t0\t0\t100\t00FFFFFF")
 
     def interface(self, name: str, *, driver: str | None, chain: Chain | None = None, gbps: float = 0,
-                  mtu: int = 9000, state: str = "up", bond: str | None = None, members: Sequence[str] = ()) -> None:
-        """A network interface: of a PCI device, else a virtual one."""
+                  mtu: int = 9000, state: str = "up", bond: str | None = None, over: Sequence[str] = ()) -> None:
+        """A network interface: of a PCI device, else a virtual one, which may run over others (bond: a bond's own)."""
         where = f"sys/devices/{'/'.join(chain)}" if chain else "sys/devices/virtual"
         base = f"{where}/net/{name}"
         for file, value in (("operstate", state), ("mtu", str(mtu)), ("carrier_changes", "2"),
@@ -109,9 +109,12 @@ class HostTree:
             if not (self.root / where / "driver").exists():
                 self.link(f"{where}/driver", f"sys/bus/pci/drivers/{driver}")
         if bond is not None:
-            self.link(f"{base}/master", f"sys/devices/virtual/net/{bond}")
-        if members:
-            self.write(f"{base}/bonding/slaves", " ".join(members))
+            self.write(f"{base}/bonding/mode", bond)
+        for lower in over:
+            self.link(f"{base}/lower_{lower}", os.path.relpath((self.root / f"sys/class/net/{lower}").resolve(),
+                                                               self.root.resolve()))
+            if bond is not None:
+                self.link(f"sys/class/net/{lower}/master", base)
 
     def gpu(self, kind: str, chain: Chain, *, numa: int = 0, model: bool = True, vendor: str = "10de",
             device: str | None = None) -> None:

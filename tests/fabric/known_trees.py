@@ -167,7 +167,13 @@ def crusoe(tree: HostTree) -> None:
         tree.hca(f"mlx5_{number}", flat(number + 1), device="101e", gbps=400 if number else 200,
                  link="InfiniBand" if number else "Ethernet", vf_of=("pci0000:f0", "0000:f0:00.0"),
                  interface=None if number else "ens7")
-    tree.write("etc/crusoe/nccl_topo/h100.xml", '<system><pci busid="0000:00:10.0"/></system>')
+    tree.write("etc/crusoe/nccl_topo/h100.xml", '<system><pci busid="00000000:00:10.0"/></system>')
+    tree.write("etc/crusoe/nccl_topo/a100.xml", '<system><pci busid="0000:8A:00.0"/></system>')
+
+
+def foreign_topology(tree: HostTree) -> None:
+    crusoe(tree)
+    (tree.root / "etc/crusoe/nccl_topo/h100.xml").unlink()
 
 
 def bond_25g(tree: HostTree) -> None:
@@ -175,7 +181,17 @@ def bond_25g(tree: HostTree) -> None:
     for number in range(8):
         tree.hca(f"mlx5_{number}", rail(number, 1), numa=number // 4)
     tree.hca("mlx5_bond_0", apart(8), link="Ethernet", gbps=25, device="1015", interface="ens8f0")
-    tree.interface("bond0", driver=None, gbps=50, members=("ens8f0", "ens8f1"))
+    tree.interface("ens8f1", driver="mlx5_core", chain=apart(8, 1), gbps=25)
+    tree.interface("bond0", driver=None, gbps=50, bond="802.3ad 4", over=("ens8f0", "ens8f1"))
+
+
+def route_over_a_bridge(tree: HostTree) -> None:
+    """The front port is a device like the others; the route goes over a bridge on a VLAN on it."""
+    for number in range(4):
+        tree.hca(f"mlx5_{number}", apart(number + 1), link="Ethernet", interface=f"ens{number}")
+    tree.interface("ens0.7", driver=None, over=("ens0",))
+    tree.interface("br0", driver=None, over=("ens0.7",))
+    tree.route("br0")
 
 
 def only_a_bond(tree: HostTree) -> None:
@@ -395,6 +411,10 @@ TREES: dict[str, Known] = {
         "crusoe.h100", "ready", names("mlx5_{}:1", *range(1, 9)), (), (("mlx5_0", "management"),))),
     "bond of 25G beside InfiniBand": Known(bond_25g, Expected(
         "onprem.infiniband", "ready", MLX, (GENERIC,), (("mlx5_bond_0", "management"),))),
+    "a route over a bridge on a VLAN": Known(route_over_a_bridge, Expected(
+        "onprem.roce", "ready", names("mlx5_{}:1", 1, 2, 3), (GENERIC, "gpus-none"), (("mlx5_0", "management"),))),
+    "crusoe with another machine's topology": Known(foreign_topology, Expected(
+        "crusoe.h100", "degraded", names("mlx5_{}:1", *range(1, 9)), ("topology-foreign",))),
     "nothing but a bond": Known(only_a_bond, Expected(
         "onprem.roce", "ready", ("mlx5_bond_0:1",), (GENERIC, "gpus-none", "mtu-small"))),
     "bonds are the compute NICs": Known(bonded_compute, Expected(

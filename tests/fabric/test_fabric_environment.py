@@ -186,6 +186,23 @@ def test_the_node_that_differs_is_named() -> None:
         "nics-differ": "c", "rate-differs": "c", "version-differs": "c", "undone": "c"}
 
 
+def test_nodes_of_two_fabrics_are_told_apart(tmp_path: Path) -> None:
+    tree = HostTree(tmp_path)
+    for number in range(8):
+        tree.hca(f"ibp{number}s0", rail(number, 1), numa=number // 4,
+                 gids=((0, "fec0:0000:0000:0007:0002:c903:0000:{:04x}", "IB/RoCE v1"),))
+    here, there = host("InfiniBand with persistent names"), detect(tmp_path)
+    views = [view_of(name, found, environment(found, Gang()))
+             for name, found in (("a", here), ("b", here), ("c", there))]
+    assert [(finding.code, finding.where) for finding in compare(views).findings] == [("subnet-differs", "c")]
+
+
+def test_the_topology_file_is_that_of_this_machine() -> None:
+    values = env_of("crusoe virtual functions").variables()
+    assert values["NCCL_TOPO_FILE"] == "/etc/crusoe/nccl_topo/h100.xml"
+    assert "NCCL_TOPO_FILE" not in env_of("crusoe with another machine's topology").variables()
+
+
 def test_nothing_to_compare_is_refused() -> None:
     with pytest.raises(ValueError, match="no view"):
         compare([])

@@ -28,10 +28,12 @@ def detection_lines(found: Detection) -> Lines:
         ("network", _network(found)),
         ("gpus", f"{found.gpus} ({', '.join(found.gpu_types) or 'type unknown'})" if found.gpus else "none visible"),
         ("gpudirect", found.gpu_direct or "no way found"),
+        ("firmware", ", ".join(sorted(_firmware(found)))),
+        ("topology", f"/{found.topology_file}" if found.topology_file else ""),
         ("meets on", found.socket_interface or "no default route"),
     ])
     if found.nics:
-        lines += [Text(), *_nics(found.nics)]
+        lines += [Text(), *_nics(found)]
     if found.findings:
         lines += [Text(), *finding_lines(found.findings)]
     lines += [Text(), Text("Nothing was sent: what is ready here is not proved yet.", style="dim")]
@@ -70,8 +72,13 @@ def environment_lines(env: Environment, found: Detection) -> Lines:
 
 
 def export_lines(env: Environment) -> Lines:
-    """Lines for a shell to evaluate."""
-    return [Text(f"export {line.name}={shlex.quote(line.value)}") for line in env.lines]
+    """Lines for a shell to evaluate. All values are quoted: zsh would expand one that begins with =."""
+    return [Text(f"export {line.name}={_quoted(line.value)}") for line in env.lines]
+
+
+def _quoted(value: str) -> str:
+    quoted = shlex.quote(value)
+    return quoted if quoted != value else f"'{value}'"
 
 
 def profile_list(profiles: Sequence[Profile]) -> Lines:
@@ -143,14 +150,27 @@ def _network(found: Detection) -> str:
     return f"{found.kind or 'unknown kind'}: {len(compute)}{of} compute NICs{rate}"
 
 
-def _nics(nics: Sequence[Nic]) -> Lines:
+def _firmware(found: Detection) -> set[str]:
+    compute = {nic.device for nic in found.compute}
+    return {hca.firmware for hca in found.host.hcas if hca.name in compute and hca.firmware is not None}
+
+
+def _nics(found: Detection) -> Lines:
     rows = [(nic.name, (nic.kind or "?") + (" vf" if nic.vf else ""),
              Text(nic.role, style="green" if nic.role == "compute" else ""),
              Text("up" if nic.up else "down", style="green" if nic.up else "red"),
              f"{nic.gbps:g}" if nic.gbps is not None else "?", nic.pci or "?",
-             "?" if nic.numa_node is None else str(nic.numa_node), nic.distance or "?",
-             str(nic.gid.index) if nic.gid is not None else "", ", ".join(nic.interfaces), nic.why) for nic in nics]
+             "?" if nic.numa_node is None else str(nic.numa_node), _to_gpus(nic, found),
+             str(nic.gid.index) if nic.gid is not None else "", ", ".join(nic.interfaces), nic.why)
+            for nic in found.nics]
     return table(("PORT", "KIND", "ROLE", "STATE", "GBPS", "PCI", "NUMA", "TO GPU", "GID", "INTERFACE", "WHY"), rows)
+
+
+def _to_gpus(nic: Nic, found: Detection) -> str:
+    """How near, and to which GPUs when they are few: PIX 3."""
+    slots = [gpu.pci for gpu in found.host.gpus]
+    numbers = [str(slots.index(slot)) for slot in nic.near if slot in slots]
+    return f"{nic.distance or '?'} {','.join(numbers) if len(numbers) <= 2 else ''}".rstrip()
 
 
 def _nic_text(row: Profile) -> str:

@@ -134,18 +134,45 @@ def _gpus(host: Host, profile: Profile, catalogue: Catalogue) -> Iterator[Findin
 
 
 def _topology(host: Host, profile: Profile, catalogue: Catalogue) -> Iterator[Finding]:
-    preset = host.nccl_conf.get("NCCL_TOPO_FILE")
-    there = [path for pattern in profile.topology_files for path in host.found(pattern)]
-    if profile.topology_files and not there and preset is None:
+    if not profile.topology_files or "NCCL_TOPO_FILE" in host.nccl_conf:
+        return
+    there = topology_candidates(host, profile)
+    if not there:
         yield finding("topology-missing", Level.DEGRADED, f"/{profile.topology_files[0]}",
-                       "the virtual bus hides which NIC is near which GPU, and the file that tells is not here",
-                       "put the provider's topology file into the image, or mount it")
-    slots = {gpu.pci for gpu in compute_gpus(host, catalogue)}
-    for path in there:
-        told = set(host.topology_slots.get(path, ()))
-        if told and slots and not told & slots:
-            yield finding("topology-foreign", Level.DEGRADED, f"/{path}", "it names none of the GPUs of this machine",
-                           "take the file of this very machine type")
+                      "the virtual bus hides which NIC is near which GPU, and the file that tells is not here",
+                      "put the provider's topology file into the image, or mount it")
+    elif topology_file(host, profile, catalogue) is None:
+        yield finding("topology-foreign", Level.DEGRADED, ", ".join(f"/{path}" for path in there[:4]),
+                      "no file, or more than one, is of this machine: judged by the GPUs' addresses and type in it",
+                      "take the file of this very machine type, and set NCCL_TOPO_FILE")
+
+
+def topology_candidates(host: Host, profile: Profile) -> tuple[str, ...]:
+    """The topology files of a profile that are here."""
+    return tuple(dict.fromkeys(path for pattern in profile.topology_files for path in host.found(pattern)))
+
+
+def topology_file(host: Host, profile: Profile, catalogue: Catalogue) -> str | None:
+    """The one that is of this machine: it names its GPUs' addresses; of several, its GPUs' type is in the name.
+
+    A file that names no address, or a host without visible GPUs, cannot be judged and passes.
+    """
+    slots = {_address(gpu.pci) for gpu in compute_gpus(host, catalogue)}
+    fitting = []
+    for path in topology_candidates(host, profile):
+        told = {_address(slot) for slot in host.topology_slots.get(path, ())}
+        if not told or not slots or told & slots:
+            fitting.append(path)
+    if len(fitting) > 1:
+        types = [name.lower() for name in gpu_types(host, catalogue)]
+        fitting = [path for path in fitting if any(name in path.rsplit("/", 1)[-1].lower() for name in types)]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _address(slot: str) -> str:
+    """A PCI address as it can be compared: tools write the domain with four or eight digits, in either case."""
+    domain, _, rest = slot.lower().partition(":")
+    return f"{domain.lstrip('0')}:{rest}"
 
 
 def _nvlink(host: Host, profile: Profile) -> Iterator[Finding]:
@@ -175,7 +202,9 @@ def _pages(host: Host, profile: Profile) -> Iterator[Finding]:
 
 def _unread(host: Host) -> Iterator[Finding]:
     for one in host.unread[:_MOST_UNREAD]:
-        yield finding("unread", Level.WARN, f"/{one.path}", one.why, "run this as a user who may read it")
+        denied = one.why.startswith("cannot be read")
+        yield finding("unread", Level.WARN, f"/{one.path}", one.why,
+                      "run this as a user who may read it" if denied else "look at the file and at the kernel's log")
     if len(host.unread) > _MOST_UNREAD:
         more = len(host.unread) - _MOST_UNREAD
         yield finding("unread", Level.WARN, "", f"{more} more files are there and could not be used",

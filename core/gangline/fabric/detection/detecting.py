@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from gangline.fabric.detection.checks_host import host_findings, way_to_gpus
+from gangline.fabric.detection.checks_host import host_findings, topology_file, way_to_gpus
 from gangline.fabric.detection.checks_nics import nic_findings
 from gangline.fabric.detection.kinds import compute_gpus, gpu_types
 from gangline.fabric.detection.matching import fits
@@ -48,8 +48,8 @@ def judge(host: Host, catalogue: Catalogue, *, profile: str | None = None) -> De
         profile=row.name, provider=row.provider, kind=_kind(row, nics), why=fit.reasons,
         also_fits=tuple(other.profile for other in others), verdict=verdict_of(found),
         gpu_types=tuple(types), gpus=len(compute_gpus(host, catalogue)), gpu_direct=how if holds else None,
-        socket_interface=host.route.name if host.route is not None else None, nics=nics, findings=by_weight(found),
-        host=host, row=row)
+        socket_interface=host.route.name if host.route is not None else None,
+        topology_file=topology_file(host, row, catalogue), nics=nics, findings=by_weight(found), host=host, row=row)
 
 
 def _choose(host: Host, catalogue: Catalogue, name: str | None) -> tuple[Fit, tuple[Fit, ...], Profile]:

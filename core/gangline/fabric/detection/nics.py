@@ -11,7 +11,7 @@ from gangline.fabric.detection.gids import choose_gid
 from gangline.fabric.detection.kinds import compute_gpus, port_kind, state_is_constant
 from gangline.fabric.detection.values import Nic, Role
 from gangline.fabric.host.pci import Distance, distance
-from gangline.fabric.host.values import Gpu, Hca, Host, Interface, Port
+from gangline.fabric.host.values import Gpu, Hca, Host, Port
 from gangline.fabric.profiles.values import Catalogue, Kind, Profile
 
 _Told = tuple[Role, str] | None
@@ -106,14 +106,9 @@ def _by_profile(seen: _Seen, around: _Around) -> _Told:
 
 def _default_route(seen: _Seen, around: _Around) -> _Told:
     route = around.host.route
-    if route is not None and (route.name in seen.hca.interfaces or _carries(route, seen.hca, around.host)):
+    if route is not None and around.host.beneath(route.name) & set(seen.hca.interfaces):
         return Role.MANAGEMENT, f"it carries the default route ({route.name})"
     return None
-
-
-def _carries(route: Interface, hca: Hca, host: Host) -> bool:
-    """Whether the route goes over a bond that the device is part of."""
-    return any(name in route.members for name in hca.interfaces)
 
 
 def _bond(seen: _Seen, around: _Around) -> _Told:
@@ -132,7 +127,7 @@ def _bonds_lead(seen: Sequence[_Seen], host: Host) -> bool:
 
 def _bonded(hca: Hca, host: Host) -> bool:
     links = [interface for name in hca.interfaces if (interface := host.interface(name)) is not None]
-    return "bond" in hca.name or any(link.bond is not None or link.members for link in links)
+    return "bond" in hca.name or any(link.bond is not None or link.is_bond for link in links)
 
 
 def _virtual(seen: _Seen, around: _Around) -> _Told:

@@ -70,6 +70,7 @@ class Detection(Wire):
     gpus: int = 0
     gpu_direct: str | None = None
     socket_interface: str | None = None
+    topology_file: str | None = None
     nics: tuple[Nic, ...] = ()
     findings: tuple[Finding, ...] = ()
     host: Host

@@ -25,6 +25,7 @@ class View(Wire):
     network: str | None = None
     gid_index: str | None = None
     address_family: str | None = None
+    subnets: tuple[str, ...] = ()  # of InfiniBand: prefixes of the compute ports' GIDs
     plugin: str | None = None
     versions: dict[str, str] = {}  # of nccl, torch, the GPU driver and so on
     assured: bool = True
@@ -44,11 +45,11 @@ def view_of(node: str, found: Detection, env: Environment, versions: dict[str, s
     compute = {nic.device for nic in found.compute}
     firmware = sorted({hca.firmware for hca in found.host.hcas if hca.name in compute and hca.firmware})
     plugin = next((path for path in found.host.present if "libnccl-net" in path), None)
-    return View(node=node, profile=found.profile, kind=found.kind, nics=len(found.compute), gbps=found.gbps,
-                firmware=tuple(firmware),
-                network=values.get("NCCL_NET"), gid_index=values.get("NCCL_IB_GID_INDEX"),
-                address_family=values.get("NCCL_IB_ADDR_FAMILY"), plugin=plugin, versions=versions or {},
-                assured=env.assured)
+    return View(
+        node=node, profile=found.profile, kind=found.kind, nics=len(found.compute), gbps=found.gbps,
+        firmware=tuple(firmware), network=values.get("NCCL_NET"), gid_index=values.get("NCCL_IB_GID_INDEX"),
+        address_family=values.get("NCCL_IB_ADDR_FAMILY"), subnets=_subnets(found), plugin=plugin,
+        versions=versions or {}, assured=env.assured)
 
 
 def compare(views: Sequence[View]) -> Compared:
@@ -86,10 +87,19 @@ _RULES: tuple[tuple[str, Level, str, _Read, str], ...] = (
     ("gid-differs", Level.WARN, "GID index", lambda view: view.gid_index, "leave the index to NCCL 2.21 or newer"),
     ("family-differs", Level.FAIL, "address family", lambda view: view.address_family,
      "give every node's NICs addresses of one family"),
+    ("subnet-differs", Level.FAIL, "InfiniBand subnets", lambda view: ", ".join(view.subnets) or None,
+     "take nodes of one fabric: subnets are not joined without a router"),
     ("plugin-differs", Level.WARN, "network plugin", lambda view: view.plugin, "use one image on all nodes"),
     ("firmware-differs", Level.WARN, "NIC firmware", lambda view: ", ".join(view.firmware) or None,
      "bring the NICs to one version"),
 )
+
+
+def _subnets(found: Detection) -> tuple[str, ...]:
+    names = {nic.name for nic in found.compute if nic.kind == "infiniband"}
+    gids = [port.gids[0].value for hca in found.host.hcas for port in hca.ports
+            if f"{hca.name}:{port.number}" in names and port.gids]
+    return tuple(sorted({gid[:19] for gid in gids}))  # the first four of eight groups of four digits
 
 
 def _version_of(name: str) -> _Read:

@@ -50,9 +50,8 @@ def _from_profile(found: Detection, gang: Gang) -> Iterator[Line]:
             continue
         value = re.sub(r"\{(\w+)\}", lambda match: values[match[1]], row.value)
         yield Line(name=row.name, value=value, level=row.level, why=row.why, source=row.source, by="profile")
-    there = next((path for pattern in found.row.topology_files for path in found.host.found(pattern)), None)
-    if there is not None:
-        yield Line(name="NCCL_TOPO_FILE", value=f"/{there}", level="must", by="detected",
+    if found.topology_file is not None:
+        yield Line(name="NCCL_TOPO_FILE", value=f"/{found.topology_file}", level="must", by="detected",
                    why="the virtual bus hides which NIC is near which GPU; this file tells")
 
 

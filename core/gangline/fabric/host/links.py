@@ -33,7 +33,8 @@ def _interface(tree: Tree, name: str, default_route: bool) -> Interface:
         speed_gbps=speed / 1000 if speed is not None and 0 < speed < MOST_MBPS else None,
         mtu_bytes=tree.number(f"{base}/mtu"), carrier_changes=tree.number(f"{base}/carrier_changes"),
         driver=driver.rsplit("/", 1)[-1] if driver else None, pci=path[-1] if path else None, bond=bond,
-        members=tuple((tree.text(f"{base}/bonding/slaves") or "").split()), default_route=default_route)
+        is_bond=tree.exists(f"{base}/bonding"), default_route=default_route,
+        lower=tuple(name.removeprefix("lower_") for name in tree.names(base) if name.startswith("lower_")))
 
 
 def _number(tree: Tree, path: str) -> int | None:

@@ -59,7 +59,7 @@ class Hca(Wire):
 
 
 class Interface(Wire):
-    """A network interface. `bond` is the bond it belongs to, `members` what a bond is made of."""
+    """A network interface. `bond` is the bond it belongs to, `lower` what it runs on: members, a VLAN's parent."""
 
     name: str
     state: str | None = None
@@ -69,7 +69,8 @@ class Interface(Wire):
     driver: str | None = None
     pci: str | None = None
     bond: str | None = None
-    members: tuple[str, ...] = ()
+    is_bond: bool = False
+    lower: tuple[str, ...] = ()
     default_route: bool = False
 
 
@@ -123,6 +124,18 @@ class Host(Wire):
     def interface(self, name: str) -> Interface | None:
         """The interface of that name, or None."""
         return next((interface for interface in self.interfaces if interface.name == name), None)
+
+    def beneath(self, name: str) -> frozenset[str]:
+        """An interface and everything it runs on: a bridge over a VLAN over a bond over two ports."""
+        found: set[str] = set()
+        waiting = [name]
+        while waiting:
+            one = waiting.pop()
+            link = self.interface(one)
+            if link is not None and one not in found:
+                found.add(one)
+                waiting += link.lower
+        return frozenset(found)
 
     @property
     def route(self) -> Interface | None:
