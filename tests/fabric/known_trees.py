@@ -309,7 +309,6 @@ def broadcom_link_local(tree: HostTree) -> None:
 
 def ionic(tree: HostTree) -> None:
     tree.dmi(chassis_asset_tag="OracleCloud.com")
-    tree.library("usr/lib/librccl-anp.so")
     for number in range(8):
         tree.gpu("MI355X", rail(number, 0), vendor="1002", device="75a3", model=False, numa=number // 4)
         table = ((0, "fe80:0000:0000:0000:0000:0000:0000:{:04x}", "RoCE v2"), (1, ipv4(number), "RoCE v2"))
@@ -446,7 +445,7 @@ TREES: dict[str, Known] = {
         "onprem.roce", "ready", names("bnxt_re{}:1", *range(8)), (GENERIC,))),
     "Broadcom with link-local addresses": Known(broadcom_link_local, Expected(
         "onprem.roce", "unusable", (), (GENERIC, *("gid-none",) * 8))),
-    "Pollara": Known(ionic, Expected("oci.mi355x", "ready", names("ionic_{}:1", *range(8)))),
+    "Pollara": Known(ionic, Expected("oci.mi355x", "ready", names("ionic_{}:1", *range(8)), ("profile-unsure",))),
     "empty": Known(empty, Expected(
         "generic", "unusable", (), ("gdr-unknown", "gpus-none", "library-missing", "memlock-unknown",
                                     "modules-unknown", "no-devices", GENERIC, "route-none"))),

@@ -155,7 +155,7 @@ def damaged(path: Path, how: str, data: bytes, kept: Path) -> Iterator[None]:
         kept.rename(path)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_a_damaged_host_gives_findings_never_a_traceback(healthy: dict[str, tuple[Path, list[str]]],
                                                          data: st.DataObject) -> None:
@@ -191,7 +191,7 @@ def denied(refused: set[str], code: int) -> Iterator[None]:
         yield
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_what_may_not_be_read_is_unknown(healthy: dict[str, tuple[Path, list[str]]], data: st.DataObject) -> None:
     root, paths = healthy[data.draw(st.sampled_from(MUTATED))]

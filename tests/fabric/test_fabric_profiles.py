@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from host_trees import GPU_IDS, HostTree, flat, rail
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gangline.fabric import profiles
 from gangline.fabric.asking import ask_of, pod_parts, sbatch_lines
@@ -189,6 +192,22 @@ def test_an_own_file_comes_first_and_may_extend() -> None:
 def test_an_own_profile_replaces_the_shipped_one_of_its_name() -> None:
     catalogue = load_catalogue({"profiles": [{"name": "aws.p5", "extends": ["aws.p5"], "nics": 31}]})
     assert [row.nics for row in catalogue.profiles if row.name == "aws.p5"] == [31]
+
+
+JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda inner: st.lists(
+    inner, max_size=3) | st.dictionaries(st.sampled_from(("name", "extends", "env", "match", "dmi", "nics", "libraries",
+                                                          "why", "value", "x")), inner, max_size=4), max_leaves=12)
+ROW = st.fixed_dictionaries({"name": st.just("x")}, optional={
+    "extends": st.lists(st.sampled_from(("roce", "efa", "aws.p5", "x", "nothing")), max_size=3) | JSON,
+    "provider": st.just("us"), "title": st.just("t"), "env": JSON, "match": JSON, "libraries": JSON, "gpus": JSON})
+
+
+@settings(deadline=None, max_examples=60)
+@given(own=st.fixed_dictionaries({}, optional={"bases": st.dictionaries(st.text(max_size=3), ROW, max_size=2) | JSON,
+                                               "profiles": st.lists(ROW, max_size=2) | JSON}))
+def test_whatever_a_file_holds_it_is_taken_or_refused(own: dict[str, Any]) -> None:
+    with contextlib.suppress(Rejected):
+        load_catalogue(own)
 
 
 @pytest.mark.parametrize(("own", "words"), [

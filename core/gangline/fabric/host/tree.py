@@ -13,7 +13,7 @@ from pathlib import Path
 from gangline.fabric.host.values import Unread
 
 MOST_BYTES = 1 << 20  # no file that is read here is larger on a healthy host
-MOST_NAMES = 8192  # of one directory
+MOST_NAMES = 65_536  # of one directory
 _MISSING = {errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO}
 
 
@@ -27,6 +27,7 @@ class Tree:
     def __init__(self, root: Path) -> None:
         self._root = os.path.realpath(root)
         self._folders: dict[str, str | None] = {}
+        self._names: dict[str, tuple[str, ...]] = {}
         self.unread: list[Unread] = []
 
     def text(self, path: str, *, quiet: bool = False) -> str | None:
@@ -54,20 +55,10 @@ class Tree:
             return None
 
     def names(self, path: str) -> tuple[str, ...]:
-        """The names in a directory, numbers in them in order: mlx5_2 before mlx5_10."""
-        real = self._real(path)
-        try:
-            found = os.listdir(real) if real is not None else []
-        except OSError as exc:
-            if exc.errno not in _MISSING:
-                self.doubt(path, _why(exc))
-            return ()
-        names = [name for name in found if name.isprintable() and name.isascii()]
-        if len(names) < len(found):
-            self.doubt(path, f"{len(found) - len(names)} names in it are not plain text; left out")
-        if len(names) > MOST_NAMES:
-            self.doubt(path, f"holds {len(names)} names; the first {MOST_NAMES} are read")
-        return tuple(sorted(names, key=_natural)[:MOST_NAMES])
+        """The names in a directory, numbers in them in order: mlx5_2 before mlx5_10. It is listed once."""
+        if path not in self._names:
+            self._names[path] = self._list(path)
+        return self._names[path]
 
     def exists(self, path: str) -> bool:
         """Whether something is there, of whatever kind."""
@@ -98,6 +89,21 @@ class Tree:
         names = (first,) if plain else [name for name in self.names(start or ".") if fnmatchcase(name, first)]
         for name in names:
             yield from self._matching(f"{start}/{name}".lstrip("/"), rest)
+
+    def _list(self, path: str) -> tuple[str, ...]:
+        real = self._real(path)
+        try:
+            found = os.listdir(real) if real is not None else []
+        except OSError as exc:
+            if exc.errno not in _MISSING:
+                self.doubt(path, _why(exc))
+            return ()
+        names = [name for name in found if name.isprintable() and name.isascii()]
+        if len(names) < len(found):
+            self.doubt(path, f"{len(found) - len(names)} names in it are not plain text; left out")
+        if len(names) > MOST_NAMES:
+            self.doubt(path, f"holds {len(names)} names; {MOST_NAMES} are read")
+        return tuple(sorted(names[:MOST_NAMES], key=_natural))
 
     def _real(self, path: str) -> str | None:
         folder, name = os.path.split(path)

@@ -91,8 +91,8 @@ def _over(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _name(row: object) -> object:
-    return row.get("name") if isinstance(row, Mapping) else None
+def _name(row: object) -> str:
+    return str(row.get("name")) if isinstance(row, Mapping) else ""
 
 
 def _mapping(own: Mapping[str, Any], name: str, where: str) -> dict[str, Any]:
