@@ -101,6 +101,16 @@ def a3_mega(tree: HostTree) -> None:
         tree.interface(f"eth{number}", driver="gve", chain=rail(number - 1, 1), gbps=200)
 
 
+def a3_mega_broken(tree: HostTree) -> None:
+    """One interface is down, one does not tell its speed, one is not there."""
+    a3_mega(tree)
+    base = "sys/class/net/eth{}/{}"
+    tree.write(base.format(3, "operstate"), "down")
+    tree.write(base.format(4, "speed"), "-1")
+    (tree.root / "sys/class/net/eth8").unlink()
+    tree.interface("eth9", driver="gve", chain=flat(9))
+
+
 def azure(tree: HostTree, kind: str, **port: str) -> None:
     """A virtual machine: buses are hidden, the front interface is a verbs device too."""
     tree.dmi(sys_vendor="Microsoft Corporation", product_name="Virtual Machine",
@@ -394,6 +404,8 @@ TREES: dict[str, Known] = {
         (("rdmap8s0", "other"), ("rdmap9s0", "other")))),
     "a3-ultra pod with sparse GIDs": Known(a3_ultra_sparse, Expected("gcp.a3-ultra", "ready", MLX)),
     "a3-mega without verbs": Known(a3_mega, Expected("gcp.a3-mega", "ready", names("eth{}", *range(1, 9)))),
+    "a3-mega with broken interfaces": Known(a3_mega_broken, Expected(
+        "gcp.a3-mega", "degraded", names("eth{}", 1, 2, 4, 5, 6, 7), ("nic-missing", "port-down", "rate-unknown"))),
     "azure H100 with accelerated networking": Known(azure_h100, Expected(
         "azure.nd-h100-v5", "ready", names("mlx5_ib{}:1", *range(8)), (), (("mlx5_an0", "management"),))),
     "azure with all ports INIT": Known(azure_all_init, Expected(

@@ -54,7 +54,8 @@ def test_a_batch_script_checks_its_limits_first() -> None:
 
 
 def test_an_actor_takes_a_node_and_its_raylet_had_the_devices() -> None:
-    options = ray_options(ask_of(profile("onprem.roce")), 8, {"NCCL_NET": "IB"})
+    options = ray_options(ask_of(profile("onprem.roce")), 2, 8, {"NCCL_NET": "IB"})
+    assert options["placement_group"] == {"strategy": "STRICT_SPREAD", "bundles": [{"GPU": 8}, {"GPU": 8}]}
     assert options["actor"]["num_gpus"] == 8
     assert options["actor"]["runtime_env"] == {"env_vars": {"NCCL_NET": "IB"}}
     assert options["raylet"]["ulimits"] == {"memlock": "unlimited"}

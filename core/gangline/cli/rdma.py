@@ -201,7 +201,7 @@ def _show_ask(row: Profile, engine: str, nodes: int, as_json: bool) -> None:
             show_json({"lines": list(lines)}) if as_json else click.echo("\n".join(lines))
             return
         case "ray":
-            parts = ray_options(ask, gpus, {})
+            parts = ray_options(ask, nodes, gpus, {})
         case _:
             parts = pod_parts(ask, "GANG", nodes, gpus)
     if as_json:

@@ -96,11 +96,11 @@ def sbatch_lines(ask: Ask, nodes: int, gpus: int) -> tuple[str, ...]:
     return (*lines, *(f"srun bash -c 'ls {device} >/dev/null'" for device in ask.devices))
 
 
-def ray_options(ask: Ask, gpus: int, environment: Mapping[str, str]) -> dict[str, Any]:
-    """Options of one actor per node, and what the raylet itself must have been started with."""
+def ray_options(ask: Ask, nodes: int, gpus: int, environment: Mapping[str, str]) -> dict[str, Any]:
+    """Ray's own words: a placement group of whole nodes, one actor in each, and how raylets must have been started."""
     return {
-        "actor": {"num_gpus": gpus, "scheduling_strategy": "STRICT_SPREAD",
-                  "runtime_env": {"env_vars": dict(environment)}},
+        "placement_group": {"strategy": "STRICT_SPREAD", "bundles": [{"GPU": gpus}] * nodes},
+        "actor": {"num_gpus": gpus, "runtime_env": {"env_vars": dict(environment)}},
         "raylet": {"ulimits": ask.ulimits, "devices": list(ask.devices), "capabilities": list(ask.capabilities),
                    "shm_bytes": ask.shm_bytes, "host_network": True}}
 

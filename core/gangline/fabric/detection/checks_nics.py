@@ -119,7 +119,9 @@ def _rates(profile: Profile, up: Sequence[Nic]) -> Iterator[Finding]:
     expected = profile.nic_gbps or max((nic.gbps or 0 for nic in up), default=0)
     for nic in up:
         if nic.gbps is None:
-            yield finding("rate-unknown", Level.UNKNOWN, nic.name, "its rate cannot be read",
+            # Many drivers of virtual interfaces tell no speed; an RDMA port always does.
+            level = Level.NOTE if nic.kind == "tcpx" else Level.UNKNOWN
+            yield finding("rate-unknown", level, nic.name, "its rate cannot be read",
                           "read the port's rate file as this user")
         elif nic.gbps < expected:
             yield finding("port-slow", Level.DEGRADED, nic.name, f"it runs at {nic.gbps:g} Gbps, not {expected:g}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gangline.fabric.finding import Finding, Level, finding
-from gangline.fabric.host.values import Gid, Hca, Port
+from gangline.fabric.host.values import Gid, Hca, Interface, Port
 from gangline.fabric.profiles.values import Kind
 
 _LINK_UP = "LinkUp"
@@ -28,6 +28,17 @@ def fault_of(hca: Hca, port: Port, kind: Kind | None, gid: Gid | None, *, consta
     if kind == "roce" and gid is None:
         return _no_gid(port, where)
     return None
+
+
+def interface_fault(interface: Interface) -> Finding | None:
+    """What stops an interface that carries data without RDMA devices, or None."""
+    if interface.state in ("up", "unknown"):  # some drivers never say more than unknown
+        return None
+    if interface.state is None:
+        return finding("state-unknown", Level.UNKNOWN, interface.name, "its state cannot be read",
+                       f"read /sys/class/net/{interface.name}/operstate as this user")
+    return _fail("port-down", interface.name, f"the interface is {interface.state}",
+                 "bring it up; if it will not, replace the machine")
 
 
 def _not_active(hca: Hca, port: Port, where: str) -> Finding:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from gangline.fabric.detection.faults import fault_of
+from gangline.fabric.detection.faults import fault_of, interface_fault
 from gangline.fabric.detection.gids import choose_gid
 from gangline.fabric.detection.kinds import compute_gpus, port_kind, state_is_constant
 from gangline.fabric.detection.values import Nic, Role
 from gangline.fabric.host.pci import Distance, distance
-from gangline.fabric.host.values import Gpu, Hca, Host, Port
+from gangline.fabric.host.values import Gpu, Hca, Host, Interface, Port
 from gangline.fabric.profiles.values import Catalogue, Kind, Profile
 
 _Told = tuple[Role, str] | None
@@ -68,11 +68,14 @@ def data_interfaces(host: Host, profile: Profile) -> tuple[Nic, ...]:
     if not any(counts):
         return ()
     names = profile.data_interfaces[counts.index(max(counts))]
-    found = [interface for name in names if (interface := host.interface(name)) is not None]
-    return tuple(
-        Nic(device=interface.name, port=0, kind="tcpx", role=Role.COMPUTE, why="the profile names it",
-            up=interface.state in ("up", "unknown"), gbps=interface.speed_gbps or profile.nic_gbps, pci=interface.pci,
-            interfaces=(interface.name,)) for interface in found)
+    return tuple(_data_nic(interface) for name in names if (interface := host.interface(name)) is not None)
+
+
+def _data_nic(interface: Interface) -> Nic:
+    fault = interface_fault(interface)
+    return Nic(device=interface.name, port=0, kind="tcpx", role=Role.COMPUTE, why="the profile names it",
+               up=fault is None, fault=fault, gbps=interface.speed_gbps, pci=interface.pci,
+               interfaces=(interface.name,))
 
 
 def _see(hca: Hca, port: Port, gpus: tuple[Gpu, ...], catalogue: Catalogue) -> _Seen:
