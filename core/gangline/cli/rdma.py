@@ -37,7 +37,7 @@ _SHOWN = ("NCCL_", "UCX_", "GLOO_", "TP_", "TORCH_NCCL_", "FI_", "OFI_", "RDMAV_
 
 @cli.group()
 def rdma() -> None:
-    """The RDMA network of a machine: what is there, what it needs, how long bytes take over it."""
+    """RDMA of a machine: what is there, what it needs."""
 
 
 def _own_profiles(command: F) -> F:
@@ -58,10 +58,10 @@ def _on_host(command: F) -> F:
 @_on_host
 @as_json
 def detect_command(root: Path, profile: str | None, own: Path | None, as_json: bool) -> int:
-    """Show what RDMA this machine has, which kind of machine it is and why, and what is missing.
+    """Show what RDMA this machine has and what is missing.
 
-    Only files are read: nothing is sent, opened or changed. Inside a container the answer is the
-    container's. Exit 0 when everything is there, 1 when something is missing, broken or cannot be seen.
+    Also which kind of machine it is and why, and what each NIC is for. Only files are read: nothing is
+    sent, opened or changed. Inside a container the answer is the container's. Exit 0 when everything is there, 1 when something is missing, broken or cannot be seen.
 
     \b
     Examples:
@@ -85,10 +85,10 @@ def detect_command(root: Path, profile: str | None, own: Path | None, as_json: b
 @as_json
 def env_command(root: Path, profile: str | None, own: Path | None, nodes: int, node: str, nccl: str | None,
                 as_export: bool, as_json: bool) -> int:
-    """Show the environment that makes NCCL use this machine's fabric, or fail; each line with its reason.
+    """Show the environment that makes NCCL use RDMA or fail.
 
-    Variables that are set here already stay as they are, and it is told when that undoes what rdma
-    promises. Run it where the ranks run: inside the container. Exit 1 when it is undone, or when the
+    Each line has its reason. Variables that are set here already stay as they are, and it is told when
+    that undoes what rdma promises. Run it where the ranks run: inside the container. Exit 1 when it is undone, or when the
     machine cannot do RDMA.
     """
     version = parse_version(nccl) if nccl is not None else None
@@ -116,7 +116,7 @@ def env_command(root: Path, profile: str | None, own: Path | None, nodes: int, n
 @click.option("--nodes", type=click.IntRange(min=1), default=2, show_default=True, help="Nodes of the gang, for --for.")
 @as_json
 def profiles_command(name: str | None, own: Path | None, engine: str | None, nodes: int, as_json: bool) -> None:
-    """List the kinds of machines that are known, or show one: its network, needs, settings and sources.
+    """List the kinds of machines that are known, or show one.
 
     \b
     Examples:
@@ -155,7 +155,9 @@ def profiles_command(name: str | None, own: Path | None, engine: str | None, nod
 @as_json
 def estimate_command(size: str | None, kv: str | None, fabric: str | None, gbps: float | None, own: Path | None,
                      as_json: bool, **assumed: Any) -> None:
-    """Work out how long bytes take over TCP, RDMA and from local disks. Nothing is measured.
+    """Work out how long bytes take to move.
+
+    Over TCP, RDMA and from local disks. Nothing is measured.
 
     \b
     Examples:

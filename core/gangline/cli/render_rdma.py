@@ -57,7 +57,8 @@ def finding_lines(findings: Iterable[Finding]) -> Lines:
 
 def environment_lines(env: Environment, found: Detection) -> Lines:
     """Each variable with its reason, then what was overridden, then what may help in some cases."""
-    lines = [Text(f"# {env.profile}: {found.row.title}; {len(found.compute)} compute NICs", style="dim")]
+    lines = [Text(f"# {env.profile}: {found.row.title}; {len(found.compute)} compute NICs", style="dim"),
+             Text(f"# checked {found.row.checked} against: {_sources(found.row)}", style="dim")]
     for line in env.lines:
         style = "yellow" if line.by in ("user", "image") else "bold"
         lines.append(Text.assemble((f"{line.name}={line.value}", style)))
@@ -108,7 +109,7 @@ def profile_lines(row: Profile) -> Lines:
         lines += [Text(), *table(("NOT TO BE SET", "", "WHY"), [(one.name, one.level, one.why) for one in row.avoid])]
     lines += [Text(), *(Text(f"note: {note}") for note in (*row.notes, *row.kubernetes.notes))]
     lines += [Text(f"unsure: {text}", style="yellow") for text in row.unsure]
-    lines.append(Text(f"checked {row.checked} against: {'; '.join(row.sources) or 'no source'}", style="dim"))
+    lines.append(Text(f"checked {row.checked} against: {_sources(row)}", style="dim"))
     return lines
 
 
@@ -148,6 +149,10 @@ def _network(found: Detection) -> str:
     rate = f", {found.gbps:g} Gbps together" if found.gbps is not None else ""
     of = f" of {expected}" if expected is not None and expected != len(compute) else ""
     return f"{found.kind or 'unknown kind'}: {len(compute)}{of} compute NICs{rate}"
+
+
+def _sources(row: Profile) -> str:
+    return "; ".join(row.sources) or "nothing (no source was found)"
 
 
 def _firmware(found: Detection) -> set[str]:

@@ -62,7 +62,7 @@ def _gpu_direct(host: Host, profile: Profile, catalogue: Catalogue) -> Iterator[
         yield finding("gdr-none", Level.DEGRADED, "", f"NICs cannot reach GPU memory: {how}", fix)
     if holds is None:
         yield finding("gdr-unknown", Level.UNKNOWN, "", f"whether NICs reach GPU memory is not known: {how}",
-                       "run this where the GPUs are visible")
+                      "run this where the GPUs are visible")
 
 
 def _modules(host: Host, profile: Profile) -> Iterator[Finding]:
@@ -75,7 +75,7 @@ def _modules(host: Host, profile: Profile) -> Iterator[Finding]:
     missing = [name for name in profile.modules if name not in host.modules]
     if missing:
         yield finding("module-missing", Level.FAIL, "", f"not loaded: {', '.join(missing)}",
-                       f"modprobe {' '.join(missing)} on the host, and at every start of it")
+                      f"modprobe {' '.join(missing)} on the host, and at every start of it")
 
 
 def _devices(host: Host, profile: Profile, nics: Sequence[Nic]) -> Iterator[Finding]:
@@ -84,7 +84,7 @@ def _devices(host: Host, profile: Profile, nics: Sequence[Nic]) -> Iterator[Find
     absent = [pattern for pattern in profile.devices if not host.has(pattern)]
     if absent and (hcas or profile.kind == "tcpx"):
         yield finding("device-missing", Level.FAIL, ", ".join(absent), "not there: user programs cannot open the NICs",
-                       "in a container ask for the RDMA devices; on the host load ib_uverbs and check udev")
+                      "in a container ask for the RDMA devices; on the host load ib_uverbs and check udev")
     elif hcas:
         yield from _uverbs(host, hcas)
 
@@ -95,7 +95,7 @@ def _uverbs(host: Host, hcas: Sequence[Hca]) -> Iterator[Finding]:
     if gone:
         names = ", ".join(f"/dev/infiniband/{hca.uverbs} ({hca.name})" for hca in gone[:4])
         yield finding("device-missing", Level.DEGRADED, names, f"{len(gone)} compute NICs cannot be opened from here",
-                       "give the container every RDMA device")
+                      "give the container every RDMA device")
 
 
 def _memlock(host: Host) -> Iterator[Finding]:
@@ -103,18 +103,18 @@ def _memlock(host: Host) -> Iterator[Finding]:
         return
     if host.memlock is None:
         yield finding("memlock-unknown", Level.UNKNOWN, "/proc/self/limits", "the limit of locked memory is not told",
-                       "run ulimit -l where the ranks run")
+                      "run ulimit -l where the ranks run")
     elif host.memlock.bytes is not None:
         yield finding("memlock-low", Level.FAIL, "", f"a process may lock {host.memlock.bytes >> 10} KiB only; "
-                       "registering memory will fail", "ulimit -l unlimited (LimitMEMLOCK=infinity for the service "
-                       "that starts ranks), or the capability IPC_LOCK in a pod")
+                      "registering memory will fail", "ulimit -l unlimited (LimitMEMLOCK=infinity for the service "
+                      "that starts ranks), or the capability IPC_LOCK in a pod")
 
 
 def _libraries(host: Host, profile: Profile) -> Iterator[Finding]:
     for library in profile.libraries:
         if not any(fnmatchcase(path.rsplit("/", 1)[-1], library.file) for path in host.present):
             yield finding("library-missing", Level.FAIL, library.file, f"not found where this was run: {library.why}",
-                           "install it in the image, or put its directory on LD_LIBRARY_PATH")
+                          "install it in the image, or put its directory on LD_LIBRARY_PATH")
 
 
 def _gpus(host: Host, profile: Profile, catalogue: Catalogue) -> Iterator[Finding]:
@@ -130,7 +130,7 @@ def _gpus(host: Host, profile: Profile, catalogue: Catalogue) -> Iterator[Findin
                       "name the right profile, or write an own one")
     elif profile.gpus is not None and count != profile.gpus:
         yield finding("gpu-count", Level.WARN, "", f"{profile.name} has {profile.gpus} GPUs, here are {types}",
-                       "right for a container with a part of them; else look at the driver's log")
+                      "right for a container with a part of them; else look at the driver's log")
 
 
 def _topology(host: Host, profile: Profile, catalogue: Catalogue) -> Iterator[Finding]:
@@ -197,7 +197,7 @@ def _route(host: Host) -> Iterator[Finding]:
 def _pages(host: Host, profile: Profile) -> Iterator[Finding]:
     if host.hugepages_2mib is not None and host.hugepages_2mib < profile.hugepages_2mib:
         yield finding("hugepages-few", Level.WARN, "", f"{host.hugepages_2mib} huge pages of 2 MiB, "
-                       f"{profile.hugepages_2mib} are usual", f"sysctl vm.nr_hugepages={profile.hugepages_2mib}")
+                      f"{profile.hugepages_2mib} are usual", f"sysctl vm.nr_hugepages={profile.hugepages_2mib}")
 
 
 def _unread(host: Host) -> Iterator[Finding]:

@@ -43,14 +43,14 @@ def _none(host: Host, profile: Profile, wanted: Sequence[Nic]) -> Iterator[Findi
     if profile.kind == "tcpx":
         names = " or ".join(", ".join(names) for names in profile.data_interfaces)
         yield finding("interfaces-missing", Level.FAIL, "", "none of the interfaces that carry data is there",
-                       f"give the pod or the machine {names}")
+                      f"give the pod or the machine {names}")
     elif host.hcas:
         yield finding("no-compute", Level.FAIL, "", f"of {len(host.hcas)} RDMA devices none is for compute traffic",
-                       "see what each was taken for; name a profile, or write an own one, if that is wrong")
+                      "see what each was taken for; name a profile, or write an own one, if that is wrong")
     else:
         modules = ", ".join(profile.modules) or "the NIC's driver"
         yield finding("no-devices", Level.FAIL, "/sys/class/infiniband", "there are no RDMA devices",
-                       f"load {modules}; in a container ask for the devices (gangline rdma profiles shows how)")
+                      f"load {modules}; in a container ask for the devices (gangline rdma profiles shows how)")
 
 
 def _other_kind(profile: Profile, wanted: Sequence[Nic]) -> Iterator[Finding]:
@@ -87,7 +87,7 @@ def _unknown(host: Host, nics: Sequence[Nic]) -> Iterator[Finding]:
     for nic in nics:
         if nic.role is Role.UNKNOWN:
             yield finding("nic-unknown", Level.UNKNOWN, nic.name, f"what it is cannot be told: {nic.why}",
-                           "read /sys/class/infiniband as this user; if it is no RDMA NIC, name it in an own profile")
+                          "read /sys/class/infiniband as this user; if it is no RDMA NIC, name it in an own profile")
 
 
 def _count(host: Host, profile: Profile, catalogue: Catalogue, wanted: Sequence[Nic],
@@ -99,11 +99,11 @@ def _count(host: Host, profile: Profile, catalogue: Catalogue, wanted: Sequence[
         lacking = _gpus_that_lack(host, catalogue, wanted)
         at = f"; these GPUs have fewer near them than the others: {', '.join(lacking)}" if lacking else ""
         yield finding("nic-missing", Level.DEGRADED, "",
-                       f"{missing} of {profile.nics} compute NICs of {profile.name} {_be(missing)} not here{at}",
-                       "in a container ask for all of them; on the host look at the kernel's log, replace the machine")
+                      f"{missing} of {profile.nics} compute NICs of {profile.name} {_be(missing)} not here{at}",
+                      "in a container ask for all of them; on the host look at the kernel's log, replace the machine")
     if len(up) > profile.nics:
         yield finding("nic-surplus", Level.WARN, "", f"{len(up)} compute NICs were found, {profile.name} has "
-                       f"{profile.nics}", "look at the roles below; leave devices out in an own profile")
+                      f"{profile.nics}", "look at the roles below; leave devices out in an own profile")
 
 
 def _gpus_that_lack(host: Host, catalogue: Catalogue, wanted: Sequence[Nic]) -> list[str]:
@@ -125,7 +125,7 @@ def _rates(profile: Profile, up: Sequence[Nic]) -> Iterator[Finding]:
                           "read the port's rate file as this user")
         elif nic.gbps < expected:
             yield finding("port-slow", Level.DEGRADED, nic.name, f"it runs at {nic.gbps:g} Gbps, not {expected:g}",
-                           "reseat or replace cable and optic; check the switch port's speed")
+                          "reseat or replace cable and optic; check the switch port's speed")
 
 
 def _links(nics: Sequence[Nic], wanted: Sequence[Nic]) -> Iterator[Finding]:
@@ -133,7 +133,7 @@ def _links(nics: Sequence[Nic], wanted: Sequence[Nic]) -> Iterator[Finding]:
     others = [nic.name for nic in nics if nic.role is Role.STORAGE and nic.kind not in kinds]
     if others and wanted:
         yield finding("links-mixed", Level.NOTE, "", f"InfiniBand and Ethernet are both here; {', '.join(others)} "
-                       "are left to storage: NCCL must not mix them", "write an own profile if that is wrong")
+                      "are left to storage: NCCL must not mix them", "write an own profile if that is wrong")
 
 
 def _names(host: Host, profile: Profile, up: Sequence[Nic]) -> Iterator[Finding]:
@@ -144,14 +144,14 @@ def _names(host: Host, profile: Profile, up: Sequence[Nic]) -> Iterator[Finding]
     if traps:
         name, longer = traps[0]
         yield finding("name-prefix", Level.NOTE, name, f"{name} is the beginning of {longer}: NCCL_IB_HCA without = "
-                       "would mean both", "the environment writes =, so that names are whole")
+                      "would mean both", "the environment writes =, so that names are whole")
     if profile.expected_hcas and names and not any(names == set(one) for one in profile.expected_hcas):
         listed = " or ".join(map(_some, profile.expected_hcas))
         yield finding("hcas-differ", Level.NOTE, "", f"the provider lists {listed}, found {_some(sorted(names))}",
                       "numbers shift with firmware; what was found here counts")
     if len(up) > MOST_NICS:
         yield finding("nic-limit", Level.WARN, "", f"NCCL takes {MOST_NICS} of {len(up)} ports",
-                       "leave devices out in an own profile")
+                      "leave devices out in an own profile")
 
 
 def _pkeys(host: Host, profile: Profile, up: Sequence[Nic]) -> Iterator[Finding]:
@@ -164,8 +164,8 @@ def _pkeys(host: Host, profile: Profile, up: Sequence[Nic]) -> Iterator[Finding]
             yield finding("pkey-unknown", Level.UNKNOWN, nic.name, "its partition keys cannot be read", "")
         elif not any(key & _FULL_MEMBER and key not in _DEFAULT_PKEYS for key in keys):
             yield finding("pkey-none", Level.FAIL, nic.name, "it is a full member of no partition of its own "
-                           f"({', '.join(f'{key:#06x}' for key in keys)})",
-                           "the machines must be in one placement group or scale set; ask the provider")
+                          f"({', '.join(f'{key:#06x}' for key in keys)})",
+                          "the machines must be in one placement group or scale set; ask the provider")
 
 
 def _mtu(host: Host, profile: Profile, up: Sequence[Nic]) -> Iterator[Finding]:
@@ -175,7 +175,7 @@ def _mtu(host: Host, profile: Profile, up: Sequence[Nic]) -> Iterator[Finding]:
             if profile.mtu_bytes is not None and link is not None and link.mtu_bytes is not None \
                     and link.mtu_bytes < profile.mtu_bytes:
                 yield finding("mtu-small", Level.WARN, nic.name, f"the MTU of {name} is {link.mtu_bytes} bytes",
-                               f"set it to {profile.mtu_bytes} on every node and in the network")
+                              f"set it to {profile.mtu_bytes} on every node and in the network")
 
 
 def _alike(hcas: Sequence[Hca]) -> Iterator[Finding]:
@@ -186,7 +186,7 @@ def _alike(hcas: Sequence[Hca]) -> Iterator[Finding]:
         if len(found) > 1:
             text = "; ".join(f"{version}: {', '.join(names)}" for version, names in found.items())
             yield finding("firmware-mixed", Level.WARN, "", f"NICs of one model run different firmware ({text})",
-                           "bring them to one version")
+                          "bring them to one version")
 
 
 def _counters(host: Host, up: Sequence[Nic]) -> Iterator[Finding]:
@@ -194,7 +194,7 @@ def _counters(host: Host, up: Sequence[Nic]) -> Iterator[Finding]:
     blind = [nic.name for nic in up if nic.port and nic.name not in counted]
     if blind:
         yield finding("counters-unknown", Level.UNKNOWN, _some(blind), "its counters cannot be read, so neither "
-                       "traffic nor errors can be proved", "read …/ports/N/counters and hw_counters as this user")
+                      "traffic nor errors can be proved", "read …/ports/N/counters and hw_counters as this user")
 
 
 def _some(names: Sequence[str]) -> str:

@@ -49,7 +49,8 @@ def _from_profile(found: Detection, gang: Gang) -> Iterator[Line]:
         if row.level == "advice" or not _applies(row, gang) or not set(names) <= set(values):
             continue
         value = re.sub(r"\{(\w+)\}", lambda match: values[match[1]], row.value)
-        yield Line(name=row.name, value=value, level=row.level, why=row.why, source=row.source, by="profile")
+        yield Line(name=row.name, value=value, level=row.level, why=row.why, by="profile",
+                   source=row.source or "; ".join(found.row.sources))
     if found.topology_file is not None:
         yield Line(name="NCCL_TOPO_FILE", value=f"/{found.topology_file}", level="must", by="detected",
                    why="the virtual bus hides which NIC is near which GPU; this file tells")
