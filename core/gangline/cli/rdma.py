@@ -61,7 +61,8 @@ def detect_command(root: Path, profile: str | None, own: Path | None, as_json: b
     """Show what RDMA this machine has and what is missing.
 
     Also which kind of machine it is and why, and what each NIC is for. Only files are read: nothing is
-    sent, opened or changed. Inside a container the answer is the container's. Exit 0 when everything is there, 1 when something is missing, broken or cannot be seen.
+    sent, opened or changed. Inside a container the answer is the container's. Exit 0 when
+    everything is there, 1 when something is missing, broken or cannot be seen.
 
     \b
     Examples:
@@ -88,8 +89,8 @@ def env_command(root: Path, profile: str | None, own: Path | None, nodes: int, n
     """Show the environment that makes NCCL use RDMA or fail.
 
     Each line has its reason. Variables that are set here already stay as they are, and it is told when
-    that undoes what rdma promises. Run it where the ranks run: inside the container. Exit 1 when it is undone, or when the
-    machine cannot do RDMA.
+    that undoes what rdma promises. Run it where the ranks run: inside the container. Exit 1 when it
+    is undone, or when the machine cannot do RDMA.
     """
     version = parse_version(nccl) if nccl is not None else None
     if version == ():
