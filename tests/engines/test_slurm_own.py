@@ -174,10 +174,10 @@ def test_a_job_in_a_reservation_runs_there_and_others_wait(rig: SlurmRig) -> Non
     rig.cluster.run("scontrol", "create", "reservation", "ReservationName=ours", "StartTime=now", "Duration=60",
                     "Users=root", f"Nodes={rig.nodes[0]}", "Flags=IGNORE_JOBS")
     try:
-        assert look(rig, rig.nodes[0]).status is NodeStatus.DRAINED
+        until(lambda: look(rig, rig.nodes[0]).status is NodeStatus.DRAINED, "the reservation to begin")
         outside = ask(rig, rig.nodes[:1])
         outside.launch()
-        until(lambda: (seen := outside.seen()) and "Res" in seen.text, "a reason", lambda: outside.seen())
+        until(lambda: (seen := outside.seen()) and "reserved" in seen.text, "a reason", lambda: outside.seen())
         rig.settings["reservation"] = "ours"
         engine = rig.again()
         until(lambda: look(rig, rig.nodes[0], engine).status is NodeStatus.READY, "it to be ready")
@@ -215,20 +215,14 @@ def test_what_the_cluster_cannot_do_is_said(rig: SlurmRig) -> None:
         ask(rig, rig.nodes[:1]).launch(rig.again())
 
 
-def test_a_cluster_that_does_not_answer_is_unavailable(rig: SlurmRig, tmp_path: Path) -> None:
-    rig.settings["conf"] = str(tmp_path / "none.conf")
-    with pytest.raises(Unavailable):
-        rig.again().observe()
-
-
 def test_a_sleeping_node_is_woken_runs_a_job_and_is_put_to_sleep(rig: SlurmRig) -> None:
     rig.settings["partition"] = "cloud"
     engine = rig.again()
     assert look(rig, CLOUD, engine).status is NodeStatus.ASLEEP
     for _ in range(2):
         engine.provision([view(CLOUD)])
-    until(lambda: look(rig, CLOUD, engine).status is NodeStatus.BOOTING, "it to boot")
-    until(lambda: look(rig, CLOUD, engine).status is NodeStatus.READY, "it to be up")
+    assert look(rig, CLOUD, engine).status in (NodeStatus.BOOTING, NodeStatus.READY)  # it may be fast
+    until(lambda: look(rig, CLOUD, engine).status is NodeStatus.READY, "it to be up", lambda: look(rig, CLOUD, engine))
     run = ask(rig, (CLOUD,))
     run.launch(engine)
     run.wait_hello()
