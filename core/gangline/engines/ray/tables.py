@@ -1,0 +1,127 @@
+"""Ray's tables, read and turned into plain facts.
+
+What Ray offers publicly of its tables needs its dashboard, or sums over all nodes; so this reads what that is made
+of. Everything of Ray that is not public is used here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from gangline.engines.ray.wire import NodeFacts
+from gangline.model.spec import check_name
+
+_COUNTED = ("GPU", "CPU")
+_MOST_HOLDERS = 8
+NAME_LABEL = "gangline/node"
+# Why a node died, as `ray.nodes()` numbers it (NodeDeathInfo.Reason). A node that was taken away on purpose is
+# not dead: it is no longer there.
+_DEATHS = {0: "unspecified", 1: "", 2: "unexpected", 3: "", 4: ""}
+
+
+class Tables:
+    """One reading of nodes and placement groups, resources first: what is placed meanwhile counts as ours."""
+
+    def __init__(self) -> None:
+        import ray
+        from ray._private.state import state
+
+        self._total = state.total_resources_per_node()
+        self._free = state.available_resources_per_node()
+        self._draining = state.get_draining_nodes()
+        self.groups: dict[str, dict[str, Any]] = ray.util.placement_group_table()
+        self._nodes = _named(ray.nodes())
+        self.names = {node["NodeID"]: name for name, node in self._nodes.items()}
+
+    def alive(self) -> dict[str, NodeFacts]:
+        """Nodes that answer, by name, without who uses them."""
+        return {name: self._facts(name, node) for name, node in self._nodes.items() if node["Alive"]}
+
+    def nodes(self, ours: set[str]) -> list[NodeFacts]:
+        """All nodes; `ours` are the ids of the placement groups whose load is not foreign."""
+        holders = self._holders(ours)
+        found = []
+        for name, node in self._nodes.items():
+            facts = self._facts(name, node)
+            facts["foreign"] = self._foreign(facts, ours)
+            if facts["foreign"]:
+                facts["holders"] = holders.get(facts["id"], [])[:_MOST_HOLDERS] or ["work of others"]
+            found.append(facts)
+        return found
+
+    def _facts(self, name: str, node: Mapping[str, Any]) -> NodeFacts:
+        id_, total = node["NodeID"], self._total.get(node["NodeID"], {})
+        why = _DEATHS.get(node.get("DeathReason", 0), "unknown")
+        return NodeFacts(
+            name=name, id=id_, address=node["NodeManagerAddress"], alive=node["Alive"],
+            head="node:__internal_head__" in total, draining=id_ in self._draining,
+            death=node.get("DeathReasonMessage", "") or why, labels=dict(node.get("Labels", {})),
+            total={unit: count for unit, count in total.items() if "_group_" not in unit}, foreign={}, holders=[])
+
+    def _foreign(self, node: NodeFacts, ours: set[str]) -> dict[str, float]:
+        total, free = self._total.get(node["id"], {}), self._free.get(node["id"], {})
+        foreign = {}
+        for unit in _COUNTED:
+            held = sum(self._held(group, node["id"], unit) for group in ours)
+            load = total.get(unit, 0.0) - free.get(unit, 0.0) - held
+            if load > 0:
+                foreign[unit] = load
+        return foreign
+
+    def _held(self, group: str, node: str, unit: str) -> float:
+        """What a group of ours holds on a node: the group's own table and the node's tell of it at different times."""
+        row = self.groups[group]
+        held = 0.0
+        if row["state"] != "REMOVED":
+            held = sum(bundle.get(unit, 0.0) for index, bundle in row["bundles"].items()
+                       if row["bundles_to_node_id"].get(index) == node)
+        return max(held, float(self._total.get(node, {}).get(f"{unit}_group_{group}", 0.0)))
+
+    def _holders(self, ours: set[str]) -> dict[str, list[str]]:
+        """Who else has something on each node: groups by name, else actors."""
+        from ray._private.state import actors
+
+        found: dict[str, list[str]] = {}
+        for id_, group in self.groups.items():
+            if id_ not in ours and group["state"] not in ("REMOVED", "PENDING"):
+                for node in set(group["bundles_to_node_id"].values()):
+                    found.setdefault(node, []).append(group["name"] or f"placement group {id_}")
+        grouped = set(found)
+        for actor in actors(actor_state_name="ALIVE").values():
+            node = actor["Address"]["NodeID"]
+            if node not in grouped and actor["ActorClassName"] != "Warden":
+                found.setdefault(node, []).append(actor["Name"] or actor["ActorClassName"])
+        return found
+
+
+def unready_actors() -> set[str]:
+    """Names of actors that would be forgotten if their creator died now."""
+    from ray._private.state import actors
+
+    return {actor["Name"] for actor in actors(actor_state_name="DEPENDENCIES_UNREADY").values()}
+
+
+def _named(nodes: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Nodes by name: their label, else the name they were started with; Ray's id where that is no name, or shared.
+
+    A dead node gives way to a living one of its name, and one that was taken away on purpose is left out.
+    """
+    kept = [node for node in nodes if node["Alive"] or _DEATHS.get(node.get("DeathReason", 0), "unknown")]
+    shared = Counter(_own_name(node) for node in kept if node["Alive"])
+    named: dict[str, dict[str, Any]] = {}
+    for node in sorted(kept, key=lambda node: node["Alive"]):
+        name = _own_name(node)
+        if not name or (node["Alive"] and shared[name] > 1):
+            name = f"ray-{node['NodeID'][:16]}"
+        named[name] = node
+    return named
+
+
+def _own_name(node: Mapping[str, Any]) -> str:
+    name = node.get("Labels", {}).get(NAME_LABEL) or node.get("NodeName") or node["NodeManagerAddress"]
+    try:
+        return check_name(name)
+    except ValueError:
+        return ""
