@@ -2,8 +2,11 @@
 
 Standard input is the leash. A line "leave SECONDS" sends the program SIGTERM, and SIGKILL to everything when the
 seconds are over; its end, which is also what the death of the holder looks like, kills everything at once.
-Everything the program ever starts stays below this process, a subreaper, and is gone before this process exits
-with the program's status (128 + N for signal N). It knows no more of Gangline, and starts in no time.
+Everything the program ever starts stays below a subreaper and is gone before this process exits with the program's
+status (128 + N for signal N). It knows no more of Gangline, and starts in no time.
+
+Two processes: a Ray worker that ends kills its own children, and them alone, so its child is only the one that
+waits, and the one that holds the tree is out of its sight.
 """
 
 from __future__ import annotations
@@ -24,6 +27,14 @@ _prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 def main(argv: list[str]) -> int:
     """Run the program to its end; its status."""
+    keeper = os.fork()
+    if keeper:
+        return os.waitstatus_to_exitcode(os.waitpid(keeper, 0)[1])
+    os.setsid()
+    os._exit(_hold(argv))
+
+
+def _hold(argv: list[str]) -> int:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     # This process has one thread, so a function between fork and exec is safe; should it be killed, the
     # program goes with it.

@@ -20,6 +20,7 @@ from gangline.model.errors import GanglineError, Unavailable
 _CONNECT_WITHIN_S = 60.0  # importing Ray and joining a cluster takes 1 to 3 s where all is well
 _LEAVE_WITHIN_S = 5.0
 _WORDS = 500
+_PIPE_BYTES = 1 << 20  # more than the longest call: to write one never blocks
 # What a Python needs to run here; nothing else of the server's environment reaches Ray.
 _PASSED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV",
            "LD_LIBRARY_PATH", "SSL_CERT_FILE")
@@ -76,7 +77,7 @@ class EnvoyLink:
             with open(self._log, "w") as log:
                 self._process = subprocess.Popen(
                     self._argv, env=self._env, cwd="/", start_new_session=True, text=True,
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, pipesize=_PIPE_BYTES)
             threading.Thread(target=self._listen, args=(self._process.stdout, self._replies), name="ray-envoy",
                              daemon=True).start()
             self._answer("connect", _CONNECT_WITHIN_S)
