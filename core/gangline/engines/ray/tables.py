@@ -32,7 +32,7 @@ class Tables:
         self._free = state.available_resources_per_node()
         self._draining = state.get_draining_nodes()
         self.groups: dict[str, dict[str, Any]] = ray.util.placement_group_table()
-        self._nodes = _named(ray.nodes())
+        self._nodes = named_nodes(ray.nodes())
         self.names = {node["NodeID"]: name for name, node in self._nodes.items()}
 
     def alive(self) -> dict[str, NodeFacts]:
@@ -103,7 +103,7 @@ def unready_actors() -> set[str]:
     return {actor["Name"] for actor in actors(actor_state_name="DEPENDENCIES_UNREADY").values()}
 
 
-def _named(nodes: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def named_nodes(nodes: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Nodes by name: their label, else the name they were started with; Ray's id where that is no name, or shared.
 
     A dead node gives way to a living one of its name, and one that was taken away on purpose is left out.
