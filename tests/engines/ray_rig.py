@@ -78,12 +78,23 @@ class RayRig:
         self._other: Engine | None = None
         self._again: Engine | None = None
 
-    def make(self, fleet: str) -> RayEngine:
+    def make(self, fleet: str, *, python: str | None = None, token_file: str | None = None) -> RayEngine:
         pool = Pool.model_validate({
-            "name": self.pool, "engine": "ray", "gpu": f"H100:{GPUS}", "fabric": "ib-1",
-            "ray": {"address": self.servers.address, "token_file": self.servers.token_file,
+            "name": self.pool, "engine": "ray", "gpu": f"H100:{GPUS}", "fabric": "ib-1", "python": python,
+            "ray": {"address": self.servers.address, "token_file": token_file or self.servers.token_file,
                     "custom_resources": {"rdma": 1}}})
         return RayEngine((pool,), supervision(self.hub), self.home, fleet)
+
+    def driver(self, code: str, *arguments: str) -> str:
+        """What somebody else's Ray driver prints, in the namespace of our fleet."""
+        done = subprocess.run([sys.executable, "-c", _DRIVER + code, self.servers.address, *arguments],
+                              env=self.driver_env, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    @property
+    def driver_env(self) -> dict[str, str]:
+        return {**self.servers.env, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": self.servers.token_file}
 
     def again(self) -> Engine:
         if self._again is not None:
@@ -99,9 +110,8 @@ class RayRig:
 
     def occupy(self, node: str, gpus: int) -> Callable[[], None]:
         process = subprocess.Popen(
-            [sys.executable, "-c", _OTHERS, self.servers.address, f"127.0.0.{10 + int(node[1:])}", str(gpus)],
-            env={**self.servers.env, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": self.servers.token_file},
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            [sys.executable, "-c", _DRIVER + _OTHERS, self.servers.address, f"127.0.0.{10 + int(node[1:])}", str(gpus)],
+            env=self.driver_env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
 
@@ -133,11 +143,14 @@ class RayRig:
                 engine.close()
 
 
+_DRIVER = f"""
+import ray, sys
+ray.init(address=sys.argv[1], _node_ip_address="127.0.0.10", namespace="gangline-{FLEET}", log_to_driver=False,
+         configure_logging=False)
+"""
 # Somebody else's actor, on the node with this address, until standard input ends.
 _OTHERS = """
-import ray, sys
-address, host, gpus = sys.argv[1:]
-ray.init(address=address, _node_ip_address=address.split(":")[0], log_to_driver=False, configure_logging=False)
+host, gpus = sys.argv[2:]
 
 @ray.remote
 class Other:

@@ -16,7 +16,7 @@ from gangline.engines.base import parse_job_name
 from gangline.engines.ray import warden
 from gangline.engines.ray.endings import Ending, Endings
 from gangline.engines.ray.guarded import BREAK_GRACE_S, Guarded
-from gangline.engines.ray.tables import Tables, unready_actors
+from gangline.engines.ray.tables import ID_LABEL, Group, Tables, unready_actors
 from gangline.engines.ray.wire import BundleAsk, JobAsk, JobFacts, Look, NodeFacts
 from gangline.engines.supervision import TOKEN_ENV
 from gangline.model.errors import Rejected, Unavailable
@@ -63,11 +63,11 @@ class Cluster:
 
     def stop(self, name: str, grace_s: float) -> None:
         """Have its supervisors leave; a job that waits is given up at once."""
-        states = {group["name"]: group["state"] for group in self._ours(self._read()).values()}
+        tables = self._read()
         job = self._jobs.get(name)
         if job is None:
             return
-        if states.get(name) in ("PENDING", "PREPARED"):
+        if tables.groups[job.id].waiting:
             self._finish(job, "it was stopped before it began")
         else:
             job.end(grace_s, "it was stopped")
@@ -105,27 +105,31 @@ class Cluster:
 
     # -- jobs ----------------------------------------------------------------------------------------
 
-    def _ours(self, tables: Tables) -> dict[str, dict[str, Any]]:
+    def _ours(self, tables: Tables) -> dict[str, Group]:
         return {id_: group for id_, group in tables.groups.items()
-                if (parts := parse_job_name(group["name"])) is not None and parts[0] == self._fleet}
+                if (parts := parse_job_name(group.name)) is not None and parts[0] == self._fleet}
 
     def _read(self) -> Tables:
         """The tables, once every job in them is guarded and has been tended."""
         tables = Tables()
-        active = {}
-        for id_, group in self._ours(tables).items():
-            if group["state"] != "REMOVED" and not self._half_removed(group["name"], id_):
-                placed = [group["bundles_to_node_id"].get(index, "") for index in sorted(group["bundles"])]
-                self._adopt(group["name"], id_, [tables.names.get(node, "") for node in placed])
-                active[group["name"]] = group["state"]
-        for name, job in list(self._jobs.items()):
-            if name not in active:  # another server has seen to it
-                del self._jobs[name]
-            elif active[name] == "RESCHEDULING":
-                job.lose("Ray lost one of its nodes")
+        active = set()
+        for group in self._ours(tables).values():
+            if not group.removed and not self._half_removed(group):
+                active.add(group.name)
+                self._guard(group, tables)
+        for name in self._jobs.keys() - active:  # another server has seen to them
+            del self._jobs[name]
         if self.tend():
             tables = Tables()
         return tables
+
+    def _guard(self, group: Group, tables: Tables) -> None:
+        """Know the job, and end it when one of its nodes is lost: Ray would go on with the rest."""
+        job = self._adopt(group.name, group.id, tables.places(group))
+        for index in tables.lost(group):
+            job.lose(index, "its node is gone")
+        if job.broken and group.waiting:
+            self._finish(job, job.broken)
 
     def _over(self, name: str, tables: Tables) -> str | None:
         """The id of a job that has ended or is being ended: its name is not used again."""
@@ -133,32 +137,34 @@ class Cluster:
             return job.id
         if (ending := self._endings.get(name)) is not None:
             return ending["id"]
-        return next((id_ for id_, group in self._ours(tables).items()
-                     if group["name"] == name and group["state"] == "REMOVED"), None)
+        return next((group.id for group in self._ours(tables).values() if group.name == name and group.removed), None)
 
-    def _half_removed(self, name: str, id_: str) -> bool:
+    def _half_removed(self, group: Group) -> bool:
         """Whether its end was written down already: then what Ray still has of it is taken away again."""
-        if name in self._jobs or (ending := self._endings.get(name)) is None or ending["id"] != id_:
+        ending = None if group.name in self._jobs else self._endings.get(group.name)
+        if ending is None or ending["id"] != group.id:
             return False
-        Guarded(name, id_, self.namespace, []).remove()
+        Guarded(group.name, group.id, self.namespace, []).remove()
         return True
 
-    def _adopt(self, name: str, id_: str, nodes: list[str]) -> None:
+    def _adopt(self, name: str, id_: str, nodes: list[str]) -> Guarded:
         job = self._jobs.get(name)
         if job is None or job.id != id_:
             job = self._jobs[name] = Guarded(name, id_, self.namespace, nodes)
-        job.settle(nodes)
+        job.settle()
+        return job
 
     def _facts(self, tables: Tables) -> list[JobFacts]:
         found = {}
-        for id_, group in self._ours(tables).items():
-            name = group["name"]
-            if group["state"] != "REMOVED" and (job := self._jobs.get(name)) is not None:
-                text = job.broken or _HELD if group["state"] in ("PENDING", "PREPARED") else job.text
-                found[name] = JobFacts(name=name, id=id_, state=group["state"], nodes=job.known_nodes, text=text)
-            elif name not in found:
-                found[name] = self._remembered(name) or JobFacts(
-                    name=name, id=id_, state="REMOVED", nodes=[], text="its placement group was removed")
+        for group in self._ours(tables).values():
+            job = self._jobs.get(group.name)
+            if job is not None and job.id == group.id:
+                found[group.name] = JobFacts(name=job.name, id=job.id, state=group.state, nodes=job.nodes,
+                                             text=_HELD if group.waiting else job.text)
+            elif group.name not in found:
+                found[group.name] = self._remembered(group.name) or JobFacts(
+                    name=group.name, id=group.id, state="REMOVED", nodes=tables.places(group),
+                    text="its placement group was removed")
         return list(found.values())
 
     def _remembered(self, name: str) -> JobFacts | None:
@@ -168,7 +174,7 @@ class Cluster:
 
     def _finish(self, job: Guarded, text: str) -> None:
         """Its end is written down before anything that tells of it is taken away."""
-        self._endings.put(job.name, Ending(id=job.id, nodes=job.known_nodes, text=text,
+        self._endings.put(job.name, Ending(id=job.id, nodes=job.nodes, text=text,
                                            log=job.log(0.0, warden.LOG_BYTES)))
         job.remove()
         del self._jobs[job.name]
@@ -191,7 +197,7 @@ class Cluster:
                 return placement_group(
                     [bundle_of(bundle, nodes[bundle["node"]]["total"]) for bundle in ask["bundles"]],
                     strategy="STRICT_SPREAD", name=ask["name"], lifetime="detached",
-                    bundle_label_selector=[{"ray.io/node-id": nodes[bundle["node"]]["id"]}
+                    bundle_label_selector=[{ID_LABEL: nodes[bundle["node"]]["id"]}
                                            for bundle in ask["bundles"]])
             except ray.exceptions.RaySystemError as error:  # another server was quicker
                 if found or "already exists" not in str(error):

@@ -50,12 +50,12 @@ class RayEngine:
         env = {"RAY_USAGE_STATS_ENABLED": "0"}
         if settings.token_file is not None:
             env |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": settings.token_file}
-        self._link = EnvoyLink(f"Ray at {settings.address}", arguments, env, folder / f"envoy-{fleet}.log")
+        self.link = EnvoyLink(f"Ray at {settings.address}", arguments, env, folder / f"envoy-{fleet}.log")
 
     # -- nodes and jobs ------------------------------------------------------------------------------
 
     def observe(self) -> Sight:
-        look = self._link.call("look", _LOOK_WITHIN_S)
+        look = self.link.call("look", _LOOK_WITHIN_S)
         nodes = (seen_node(facts, self._pools.values()) for facts in look["nodes"])
         return Sight(nodes=tuple(node for node in nodes if node is not None),
                      jobs=tuple(seen_job(facts) for facts in look["jobs"]))
@@ -77,19 +77,19 @@ class RayEngine:
         return Request(job=job, text="\n".join(lines), body=body)
 
     def launch(self, request: Request, token: str) -> str:
-        return str(self._link.call("launch", _LAUNCH_WITHIN_S, ask=request.body, token=token))
+        return str(self.link.call("launch", _LAUNCH_WITHIN_S, ask=request.body, token=token))
 
     def poll_many(self, names: Collection[str]) -> Mapping[str, SeenJob]:
         if not names:
             return {}
-        known = self._link.call("poll", _LOOK_WITHIN_S, names=list(names))
+        known = self.link.call("poll", _LOOK_WITHIN_S, names=list(names))
         return {facts["name"]: seen_job(facts) for facts in known}
 
     def stop(self, name: str, grace_s: float) -> None:
-        self._link.call("stop", _STOP_WITHIN_S, name=name, grace_s=grace_s)
+        self.link.call("stop", _STOP_WITHIN_S, name=name, grace_s=grace_s)
 
     def logs(self, name: str) -> str:
-        return str(self._link.call("logs", _LOOK_WITHIN_S, name=name))
+        return str(self.link.call("logs", _LOOK_WITHIN_S, name=name))
 
     # -- capacity ------------------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ class RayEngine:
                 del self._asked[name]
         self._counts = counts
         pools = [self._pools[pool] for name, pool in {**self._asked, **there}.items() if name not in without]
-        self._link.call(
+        self.link.call(
             "request", _STOP_WITHIN_S, bundles=[{unit_of(pool): float(pool.ask.count)} for pool in pools],
             selectors=[dict(pool.ray.labels) if pool.ray is not None else {} for pool in pools])
 
@@ -136,10 +136,10 @@ class RayEngine:
     # -- watching ------------------------------------------------------------------------------------
 
     def on_change(self, callback: Callable[[], None]) -> None:
-        self._link.on_change(callback)
+        self.link.on_change(callback)
 
     def close(self) -> None:
-        self._link.close()
+        self.link.close()
 
 
 def _loopback(address: str, token_file: str | None) -> str | None:

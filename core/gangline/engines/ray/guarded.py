@@ -20,10 +20,9 @@ class Guarded:
     """
 
     def __init__(self, name: str, id_: str, namespace: str, nodes: list[str]) -> None:
-        self.name, self.id = name, id_
+        self.name, self.id, self.nodes = name, id_, nodes
         self.broken = ""  # why the whole must end, once a part has failed
         self._namespace = namespace
-        self._nodes = nodes
         self._wardens: dict[int, Any] = {}
         self._asked: dict[Any, int] = {}
         self._ends: dict[int, dict[str, Any]] = {}
@@ -34,17 +33,13 @@ class Guarded:
     # -- what is known -------------------------------------------------------------------------------
 
     @property
-    def known_nodes(self) -> list[str]:
-        return [node for node in self._nodes if node]
-
-    @property
     def ending(self) -> bool:
         return self._deadline_s is not None
 
     @property
     def over(self) -> bool:
         late = self._deadline_s is not None and time.monotonic() > self._deadline_s
-        return late or len(self._ends) == len(self._nodes)
+        return late or len(self._ends) == len(self.nodes)
 
     @property
     def verdict(self) -> str:
@@ -53,19 +48,18 @@ class Guarded:
 
     @property
     def text(self) -> str:
-        missing = len(self._nodes) - len(self._wardens)
+        missing = sum(index not in self._wardens and index not in self._ends for index in range(len(self.nodes)))
         if self.broken or self._stopped:
             return self.verdict
-        return f"{missing} of its {len(self._nodes)} wardens are missing" if missing else ""
+        return f"{missing} of its {len(self.nodes)} wardens are missing" if missing else ""
 
     # -- what happens --------------------------------------------------------------------------------
 
-    def settle(self, nodes: list[str]) -> None:
-        """Find wardens not yet found; the names of their nodes are known once Ray has placed them."""
+    def settle(self) -> None:
+        """Find wardens not yet found."""
         import ray
 
-        self._nodes = [new or old for new, old in zip(nodes, self._nodes, strict=True)]
-        for index in range(len(nodes)):
+        for index in range(len(self.nodes)):
             if index in self._wardens or index in self._ends:
                 continue
             try:
@@ -87,6 +81,8 @@ class Guarded:
         done, _ = ray.wait(list(self._asked), num_returns=len(self._asked), timeout=0)
         for reference in done:
             index = self._asked.pop(reference)
+            if index in self._ends:
+                continue
             try:
                 end = ray.get(reference)
             except ActorUnavailableError:  # Ray does not know yet whether it is dead
@@ -97,9 +93,10 @@ class Guarded:
             else:
                 self._part_ended(index, end, _said(end))
 
-    def lose(self, why: str) -> None:
-        """A part of it is lost, whatever its warden says."""
-        self.broken = self.broken or why
+    def lose(self, index: int, why: str) -> None:
+        """A part of it is lost with its node, whatever its warden says."""
+        if index not in self._ends:
+            self._part_ended(index, {"code": None, "log": ""}, why)
 
     def end(self, grace_s: float, why: str) -> None:
         """Ask all supervisors to leave. Asked again, the shorter grace holds."""
@@ -132,7 +129,7 @@ class Guarded:
             for reference in done:
                 with contextlib.suppress(RayError):
                     tails[asked[reference]] = ray.get(reference)
-        lines = [f"{self._nodes[index] or index}: {line}" for index, tail in sorted(tails.items())
+        lines = [f"{self.nodes[index] or index}: {line}" for index, tail in sorted(tails.items())
                  for line in _last(tail, most_bytes // len(tails))]
         return "".join(f"{line}\n" for line in lines).encode()[-most_bytes:].decode(errors="ignore")
 
@@ -142,7 +139,7 @@ class Guarded:
     def _part_ended(self, index: int, end: dict[str, Any], words: str) -> None:
         self._ends[index] = end
         if end["code"] != 0 and not self.ending:
-            self.lose(f"{self._nodes[index] or f'part {index}'}: {words}")
+            self.broken = self.broken or f"{self.nodes[index] or f'part {index}'}: {words}"
 
 
 def _said(end: dict[str, Any]) -> str:

@@ -45,6 +45,11 @@ class EnvoyLink:
         self._replies: queue.SimpleQueue[Reply | None] = queue.SimpleQueue()
         self._callback: Callable[[], None] = lambda: None
 
+    @property
+    def pid(self) -> int | None:
+        """Of the envoy there is now."""
+        return None if self._process is None else self._process.pid
+
     def on_change(self, callback: Callable[[], None]) -> None:
         self._callback = callback
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from gangline.engines.ray.wire import NodeFacts
@@ -16,9 +17,37 @@ from gangline.model.spec import check_name
 _COUNTED = ("GPU", "CPU")
 _MOST_HOLDERS = 8
 NAME_LABEL = "gangline/node"
+ID_LABEL = "ray.io/node-id"  # Ray gives it to every node
 # Why a node died, as `ray.nodes()` numbers it (NodeDeathInfo.Reason). A node that was taken away on purpose is
 # not dead: it is no longer there.
 _DEATHS = {0: "unspecified", 1: "", 2: "unexpected", 3: "", 4: ""}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundle:
+    """A part of a placement group: what it asks for, where it is ("" until placed) and where alone it may be."""
+
+    resources: Mapping[str, float]
+    node: str
+    pinned: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A placement group, anybody's; one that was removed stays in Ray's table."""
+
+    id: str
+    name: str
+    state: str
+    bundles: tuple[Bundle, ...]
+
+    @property
+    def removed(self) -> bool:
+        return self.state == "REMOVED"
+
+    @property
+    def waiting(self) -> bool:
+        return self.state in ("PENDING", "PREPARED")
 
 
 class Tables:
@@ -31,13 +60,25 @@ class Tables:
         self._total = state.total_resources_per_node()
         self._free = state.available_resources_per_node()
         self._draining = state.get_draining_nodes()
-        self.groups: dict[str, dict[str, Any]] = ray.util.placement_group_table()
-        self._nodes = named_nodes(ray.nodes())
-        self.names = {node["NodeID"]: name for name, node in self._nodes.items()}
+        self.groups = {group.id: group for group in map(_group, state._connect_and_get_accessor()
+                                                        .get_placement_group_table())}
+        nodes = ray.nodes()
+        self._nodes = named_nodes(nodes)
+        self._names = {node["NodeID"]: _own_name(node) for node in nodes}
+        self._names |= {node["NodeID"]: name for name, node in self._nodes.items()}
+        self._alive = {node["NodeID"] for node in nodes if node["Alive"]}
 
     def alive(self) -> dict[str, NodeFacts]:
         """Nodes that answer, by name, without who uses them."""
         return {name: self._facts(name, node) for name, node in self._nodes.items() if node["Alive"]}
+
+    def places(self, group: Group) -> list[str]:
+        """The names of the nodes that a group's bundles are meant for."""
+        return [self._names.get(bundle.pinned, "") for bundle in group.bundles]
+
+    def lost(self, group: Group) -> list[int]:
+        """Bundles whose node will never come back: a raylet that starts anew has a new id."""
+        return [index for index, bundle in enumerate(group.bundles) if bundle.pinned not in self._alive]
 
     def nodes(self, ours: set[str]) -> list[NodeFacts]:
         """All nodes; `ours` are the ids of the placement groups whose load is not foreign."""
@@ -72,11 +113,9 @@ class Tables:
 
     def _held(self, group: str, node: str, unit: str) -> float:
         """What a group of ours holds on a node: the group's own table and the node's tell of it at different times."""
-        row = self.groups[group]
         held = 0.0
-        if row["state"] != "REMOVED":
-            held = sum(bundle.get(unit, 0.0) for index, bundle in row["bundles"].items()
-                       if row["bundles_to_node_id"].get(index) == node)
+        if not self.groups[group].removed:
+            held = sum(bundle.resources.get(unit, 0.0) for bundle in self.groups[group].bundles if bundle.node == node)
         return max(held, float(self._total.get(node, {}).get(f"{unit}_group_{group}", 0.0)))
 
     def _holders(self, ours: set[str]) -> dict[str, list[str]]:
@@ -85,9 +124,9 @@ class Tables:
 
         found: dict[str, list[str]] = {}
         for id_, group in self.groups.items():
-            if id_ not in ours and group["state"] not in ("REMOVED", "PENDING"):
-                for node in set(group["bundles_to_node_id"].values()):
-                    found.setdefault(node, []).append(group["name"] or f"placement group {id_}")
+            if id_ not in ours and not group.removed:
+                for node in {bundle.node for bundle in group.bundles}:
+                    found.setdefault(node, []).append(group.name or f"placement group {id_}")
         grouped = set(found)
         for actor in actors(actor_state_name="ALIVE").values():
             node = actor["Address"]["NodeID"]
@@ -101,6 +140,18 @@ def unready_actors() -> set[str]:
     from ray._private.state import actors
 
     return {actor["Name"] for actor in actors(actor_state_name="DEPENDENCIES_UNREADY").values()}
+
+
+def _group(row: bytes) -> Group:
+    from ray.core.generated import gcs_pb2
+
+    table = gcs_pb2.PlacementGroupTableData.FromString(row)
+    return Group(
+        id=table.placement_group_id.hex(), name=table.name,
+        state=gcs_pb2.PlacementGroupTableData.PlacementGroupState.Name(table.state),
+        bundles=tuple(Bundle(
+            resources=dict(bundle.unit_resources), pinned=bundle.label_selector.get(ID_LABEL, ""),
+            node="" if set(bundle.node_id) == {0xFF} else bundle.node_id.hex()) for bundle in table.bundles))
 
 
 def named_nodes(nodes: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
