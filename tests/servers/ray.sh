@@ -9,8 +9,8 @@
 set -euo pipefail
 cmd=$1 DIR=$(realpath -m "$2") RAY=${RAY:-ray}
 export RAY_USAGE_STATS_ENABLED=0 RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$DIR/token
-# A dead raylet is noticed within a second or two, not fifteen.
-export RAY_health_check_initial_delay_ms=500 RAY_health_check_period_ms=500 RAY_health_check_timeout_ms=1000
+# A dead raylet is noticed within a second or two, not fifteen; one that is slow to answer on a busy machine lives.
+export RAY_health_check_initial_delay_ms=500 RAY_health_check_period_ms=500 RAY_health_check_timeout_ms=20000
 export RAY_health_check_failure_threshold=2
 unset CUDA_VISIBLE_DEVICES
 
@@ -22,10 +22,14 @@ raylet_pid() {  # of node I
 }
 
 node() {
-  "$RAY" start --address="127.0.0.10:$(cat "$DIR/port")" --node-ip-address="127.0.0.$((10 + $1))" --node-name="n$1" \
-    --num-cpus=8 --num-gpus=8 --resources='{"rdma": 8}' --object-store-memory=80000000 --disable-usage-stats \
-    --labels="gangline/leaf=leaf$((($1 + 1) / 2)),gangline/spine=spine1,gangline/zone=z1,ray.io/accelerator-type=H100" \
-    --min-worker-port=0 --max-worker-port=0 >"$DIR/n$1.out" 2>&1 </dev/null || { cat "$DIR/n$1.out" >&2; exit 1; }
+  for _ in 1 2 3; do  # Ray gives a raylet 30 s to come up, which a busy machine may not keep
+    "$RAY" start --address="127.0.0.10:$(cat "$DIR/port")" --node-ip-address="127.0.0.$((10 + $1))" --node-name="n$1" \
+      --num-cpus=8 --num-gpus=8 --resources='{"rdma": 8}' --object-store-memory=80000000 --disable-usage-stats \
+      --labels="gangline/leaf=leaf$((($1 + 1) / 2)),gangline/spine=spine1,gangline/zone=z1,ray.io/accelerator-type=H100" \
+      --min-worker-port=0 --max-worker-port=0 >"$DIR/n$1.out" 2>&1 </dev/null && return
+  done
+  cat "$DIR/n$1.out" >&2
+  return 1
 }
 
 tree() {  # every process that names DIR in its arguments, and all below them

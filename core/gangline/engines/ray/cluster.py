@@ -173,9 +173,11 @@ class Cluster:
             name=name, id=ending["id"], state="REMOVED", nodes=ending["nodes"], text=ending["text"])
 
     def _finish(self, job: Guarded, text: str) -> None:
-        """Its end is written down before anything that tells of it is taken away."""
-        self._endings.put(job.name, Ending(id=job.id, nodes=job.nodes, text=text,
-                                           log=job.log(0.0, warden.LOG_BYTES)))
+        """Its end is written down before anything that tells of it is taken away; who was first knows best."""
+        written = self._endings.get(job.name)
+        if written is None or written["id"] != job.id:
+            self._endings.put(job.name, Ending(id=job.id, nodes=job.nodes, text=text,
+                                               log=job.log(0.0, warden.LOG_BYTES)))
         job.remove()
         del self._jobs[job.name]
 
@@ -197,8 +199,7 @@ class Cluster:
                 return placement_group(
                     [bundle_of(bundle, nodes[bundle["node"]]["total"]) for bundle in ask["bundles"]],
                     strategy="STRICT_SPREAD", name=ask["name"], lifetime="detached",
-                    bundle_label_selector=[{ID_LABEL: nodes[bundle["node"]]["id"]}
-                                           for bundle in ask["bundles"]])
+                    bundle_label_selector=[{ID_LABEL: nodes[bundle["node"]]["id"]} for bundle in ask["bundles"]])
             except ray.exceptions.RaySystemError as error:  # another server was quicker
                 if found or "already exists" not in str(error):
                     raise

@@ -106,7 +106,7 @@ class Tables:
         foreign = {}
         for unit in _COUNTED:
             held = sum(self._held(group, node["id"], unit) for group in ours)
-            load = total.get(unit, 0.0) - free.get(unit, 0.0) - held
+            load = round(total.get(unit, 0.0) - free.get(unit, 0.0) - held, 4)  # Ray counts in ten thousandths
             if load > 0:
                 foreign[unit] = load
         return foreign
