@@ -15,7 +15,17 @@ if TYPE_CHECKING:
     from gangline.plan.queue import Queue
 
 UNKNOWN_MS = 1 << 60  # later than any instant: nothing says when
-Signature = tuple[object, ...]
+
+
+class Signature(tuple[object, ...]):
+    """What gangs ask for, to be compared. A pass looks it up again and again: it is hashed once."""
+
+    @cached_property
+    def _hash(self) -> int:
+        return super().__hash__()
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +35,7 @@ class NodeState:
     `path` runs from the widest switch to the narrowest; `domain` is its NVLink domain.
     `usable_ms` is when a booting node is expected to be usable and 0 for every other node, drained ones too.
     `idle_ms` is since when no lease holds any of it (0: not known).
+    `realm` is the pool of another system whose node it is, "" for all others: a gang has one realm.
     """
 
     name: str
@@ -39,6 +50,7 @@ class NodeState:
     usable_ms: int = 0
     idle_ms: int = 0
     emulated: bool = False
+    realm: str = ""
     gone: bool = False
 
     @property
@@ -136,7 +148,8 @@ class PendingGang:
     @cached_property
     def signature(self) -> Signature:
         """Equal for gangs that ask for the same, whoever they are and however long they run."""
-        return (self.roles, self.rdma, self.zone, self.pool, self.within, self.exclude, self.domain_size, self.single)
+        return Signature((self.roles, self.rdma, self.zone, self.pool, self.within, self.exclude, self.domain_size,
+                          self.single))
 
     @property
     def bound_ms(self) -> int:
@@ -197,6 +210,7 @@ class PoolState:
     least: int = 0
     price_nano_per_gpu_hour: int = 0
     emulated: bool = False
+    realm: str = ""
     spares: int = 0
     warm: int = 0
     delay_ms: int = 0
