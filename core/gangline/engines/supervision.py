@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gangline.engines.base import Job
 from gangline.model.fleet import Pool
 
-TOKEN_ENV = "GANGLINE_NODE_TOKEN"  # noqa: S105 - the name of a variable; the supervisor takes it out of its environment
+TOKEN_ENV = "GANGLINE_NODE_TOKEN"  # noqa: S105 - the name of a variable, which `gangline.node` looks for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -95,6 +95,8 @@ class Hello(Wire):
     boot_id: str
     address: str
     warm: bool = False
+    gang: str | None = None  # of a supervisor that came with a job: whose attempt it serves
+    attempt: int | None = None
 
 
 class Welcome(Wire):

@@ -34,6 +34,7 @@ class Node:
     logs: LogPump
     ranks: RankSocket
     starter: Starter
+    devices: tuple[str, ...] | None = None  # GPUs that an engine gave, in the order of those that are leased
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +63,7 @@ async def assemble(node: Node, order: Order, task: Task, tree: sweep.Tree) -> As
     Raises `DamagedVersion`; `Rejected` for what no repetition mends; `Unavailable`, `OSError` or another
     `GanglineError` for what another node or a later time may.
     """
+    environment.check_devices(task, node.devices)
     place = await _make_place(node, order, task, tree)
     interpreter = environment.find_interpreter(task, os.environ.get("PATH", os.defpath))
     env = environment.base_env(os.environ, interpreter, task.env, local=node.local)

@@ -6,12 +6,12 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gangline.model.errors import Rejected
+from gangline.model.errors import Rejected, Unavailable
 from gangline.model.orders import Order, RankOrder, Task
 from gangline.node import boot
 
@@ -19,6 +19,8 @@ _PYTHONS = frozenset({"python", "python3"})
 # Read when a program starts or a library is loaded: too late for a fork that has them loaded already.
 _EARLY = ("LD_", "PYTHON", "TORCH", "PYTORCH", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "BLIS_",
           "NUMEXPR_", "MALLOC_", "GLIBC_", "LC_", "LANG", "ATEN_", "KINETO_", "CUDA_MODULE_LOADING")
+# What starts a supervisor tells it in these; a rank that read them would take itself for a launcher's.
+_OTHERS = ("GANGLINE_", "SLURM_", "SLURMD_", "SRUN_", "SBATCH_", "PMI_", "PMIX_", "RAY_", "KUBERNETES_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +147,7 @@ def may_fork(program: Program, env: Mapping[str, str], place: Place, template: M
 def base_env(inherited: Mapping[str, str], interpreter: str, user: Mapping[str, str], *,
              local: bool) -> dict[str, str]:
     """What the node gives every rank, the task's own settings on top."""
-    env = {name: value for name, value in inherited.items() if not name.startswith("GANGLINE_")}
+    env = {name: value for name, value in inherited.items() if not name.startswith(_OTHERS)}
     env["PATH"] = os.path.dirname(interpreter) + os.pathsep + env.get("PATH", os.defpath)
     env |= {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
     if local:
@@ -153,8 +155,28 @@ def base_env(inherited: Mapping[str, str], interpreter: str, user: Mapping[str, 
     return env | dict(user)
 
 
-def rank_env(order: Order, task: Task, rank: RankOrder, place: Place,
-             base: Mapping[str, str]) -> dict[str, str]:
+def check_devices(task: Task, devices: Sequence[str] | None) -> None:
+    """`Unavailable` when an engine gave this node fewer GPUs than are leased on it."""
+    leased = sum(len(rank.gpus) for rank in task.ranks) and len(task.nodes[task.node_rank].gpus)
+    if devices is not None and not task.emulated and len(devices) < leased:
+        raise Unavailable(f"the engine gave this node {len(devices)} GPUs where {leased} are leased")
+
+
+def visible(task: Task, rank: RankOrder, devices: Sequence[str] | None) -> str:
+    """The GPUs a rank sees: none of others', and none where they are emulated.
+
+    Where an engine gave `devices`, the GPUs leased on the node are those, in their order.
+    """
+    if task.emulated:
+        return ""
+    if devices is None:
+        return ",".join(map(str, rank.gpus))
+    leased = sorted(task.nodes[task.node_rank].gpus)
+    return ",".join(devices[leased.index(gpu)] for gpu in rank.gpus)
+
+
+def rank_env(order: Order, task: Task, rank: RankOrder, place: Place, base: Mapping[str, str], *,
+             devices: Sequence[str] | None = None) -> dict[str, str]:
     """The whole environment of one rank: names as torchrun gives them, and Gangline's own."""
     by_node = ranks_by_node(task)
     of_role = [number for share, ranks in zip(task.nodes, by_node, strict=True) if share.role == task.role
@@ -169,8 +191,7 @@ def rank_env(order: Order, task: Task, rank: RankOrder, place: Place,
         "GANGLINE_GANG": order.gang, "GANGLINE_ATTEMPT": order.attempt,
         "GANGLINE_INFO": place.run_dir / "info.json", "GANGLINE_SUPERVISOR": place.socket,
         "GANGLINE_TREE": place.tree,
-        # Only what was leased is seen; emulated GPUs are none.
-        "CUDA_VISIBLE_DEVICES": "" if task.emulated else ",".join(map(str, rank.gpus)),
+        "CUDA_VISIBLE_DEVICES": visible(task, rank, devices),
     }
     return {**base, **{name: str(value) for name, value in own.items()}}
 

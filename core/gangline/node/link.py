@@ -19,16 +19,18 @@ _PAUSES_S = (0.05, 1.0)  # between tries: the first, and the longest
 
 
 class Link:
-    """JSON requests to a server by `unix:/path` or `http(s)://host:port`."""
+    """JSON requests to a server by `unix:/path` or `http(s)://host:port`, with a node's token if it has one."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, token: str | None = None) -> None:
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         timeout = httpx.Timeout(_REPLY_S, connect=_CONNECT_S)
         limits = httpx.Limits(max_keepalive_connections=8, keepalive_expiry=60.0)
         if url.startswith("unix:"):
             transport = httpx.AsyncHTTPTransport(uds=url.removeprefix("unix:"), limits=limits)
-            self._http = httpx.AsyncClient(transport=transport, base_url="http://gangline", timeout=timeout)
+            self._http = httpx.AsyncClient(transport=transport, base_url="http://gangline", timeout=timeout,
+                                           headers=headers)
         else:
-            self._http = httpx.AsyncClient(base_url=url, timeout=timeout, limits=limits)
+            self._http = httpx.AsyncClient(base_url=url, timeout=timeout, limits=limits, headers=headers)
         self.heard_s = time.monotonic()
 
     async def close(self) -> None:

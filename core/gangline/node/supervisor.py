@@ -17,6 +17,7 @@ from gangline.model.orders import Hello, Order, OrderPhase, Orders, Poll, Refuse
 from gangline.model.states import Cause
 from gangline.node import proc, sweep
 from gangline.node.assemble import Node
+from gangline.node.jobside import OwnJob, clear
 from gangline.node.link import Link
 from gangline.node.logs import LogPump
 from gangline.node.outbox import About, Outbox
@@ -33,15 +34,20 @@ _POLLS_PER_LEASE = 3  # a lease must outlive a lost answer
 
 
 class Supervisor:
-    """One node's supervisor; `run` returns the exit status."""
+    """One node's supervisor; `run` returns the exit status.
 
-    def __init__(self, url: str, name: str, home: Path, address: str, template_socket: Path | None) -> None:
+    One that came with a `job` serves that attempt alone, and leaves as soon as it is over.
+    """
+
+    def __init__(self, url: str, name: str, home: Path, address: str, template_socket: Path | None, *,
+                 token: str | None = None, job: OwnJob | None = None) -> None:
         self.incarnation = secrets.token_hex(8)
-        link = Link(url)
+        self._job = job
+        link = Link(url, token)
         outbox = Outbox(link, name, self.incarnation)
         self._node = Node(
             name=name, home=home, local=address.startswith("127."), link=link, outbox=outbox,
-            logs=LogPump(link, name), starter=Starter(template_socket),
+            devices=None if job is None else job.devices, logs=LogPump(link, name), starter=Starter(template_socket),
             ranks=RankSocket(link, outbox, socket_path(sweep.node_dir(home, name))))
         self._address, self._warm = address, template_socket is not None
         self._trees: dict[About, Tree] = {}
@@ -67,6 +73,8 @@ class Supervisor:
             task.cancel()
         await asyncio.gather(*duties, warming, return_exceptions=True)
         await self._end_everything(status)
+        if self._job is not None:
+            await asyncio.to_thread(clear, self._node.home, self._node.name)
         return status
 
     def _take_over(self) -> None:
@@ -90,7 +98,7 @@ class Supervisor:
         me = os.getpid()
         hello = Hello(node=self._node.name, incarnation=self.incarnation, pid=me,
                       start_time=proc.start_time_s(me), boot_id=proc.boot_id(), address=self._address,
-                      warm=self._warm)
+                      warm=self._warm, gang=self._job and self._job.gang, attempt=self._job and self._job.attempt)
         answer = await self._node.link.insist("POST", f"/v1/nodes/{self._node.name}/hello", hello)
         self._welcome = Welcome.parse(answer)
         self._welcomed.set()
@@ -114,6 +122,9 @@ class Supervisor:
                 continue
             seen, pause_s = orders.digest, _PAUSES_S[0]
             self._obey(orders)
+            if self._job is not None and not orders.orders:
+                _LOG.info("attempt %d of %s is over", self._job.attempt, self._job.gang)
+                self._leave.set()
 
     def _obey(self, orders: Orders) -> None:
         wanted = {(order.gang, order.attempt, order.generation): order for order in orders.orders}

@@ -143,7 +143,8 @@ class Tree:
             return
         orders = []
         for rank in self._task.ranks:
-            env = environment.rank_env(self._order, self._task, rank, ready.place, ready.env)
+            env = environment.rank_env(self._order, self._task, rank, ready.place, ready.env,
+                                       devices=self._node.devices)
             orders.append(environment.launch_order(ready.program, rank.rank, env, ready.place,
                                                    warm=ready.warm))
             ready.place.log(rank.rank).touch(mode=0o600)
