@@ -189,9 +189,8 @@ def _error(response: httpx.Response, path: str) -> GanglineError:
             return Rejected(words, fix="give the server's account the rights of deploy/kubernetes")
         case 401:
             return Unavailable(words, fix="renew the credentials in the kubeconfig")
-        case code if code in _LATER:
-            return Unavailable(words)
-    return Rejected(words)
+        case code:
+            return Unavailable(words) if code in _LATER else Rejected(words)
 
 
 def _status(response: httpx.Response) -> Object:
