@@ -7,7 +7,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from gangline.engines.base import NodeLoss
+from gangline.engines.base import Sight
 from gangline.model.errors import GanglineError
 from gangline.model.fleet import Fleet
 from gangline.model.gang import Submission
@@ -38,11 +38,11 @@ class IdleEngine:
 
     name = "local"
 
-    def ensure(self, nodes: Iterable[NodeView]) -> None: ...
-    def losses(self, nodes: Iterable[NodeView]) -> tuple[NodeLoss, ...]:
-        return ()
+    def observe(self) -> Sight:
+        return Sight()
 
-    def shutdown(self, nodes: Iterable[NodeView]) -> None: ...
+    def provision(self, nodes: Collection[NodeView]) -> None: ...
+    def release(self, nodes: Collection[NodeView]) -> None: ...
     def on_change(self, callback: Callable[[], None]) -> None: ...
     def close(self) -> None: ...
 

@@ -4,9 +4,8 @@ Words. A *node* is a machine as the engine names it. A *job* is one attempt of o
 supervisor on each of its nodes, all or none. Its name is made of the gang and the attempt alone, so that
 whoever asks again, after a crash too, finds the one job there is. Nothing here decides anything.
 
-Two kinds of engine. Where supervisors are *standing* (local), one stands on every node before work comes
-and serves all gangs there; a job is then no more than its supervisors. Elsewhere (Slurm, Ray, Kubernetes)
-supervisors come and go with their job.
+Two kinds of engine. On this machine (`Engine` alone) a supervisor stands on every node before work comes and
+serves all gangs there. Elsewhere (`JobEngine`: Slurm, Ray, Kubernetes) supervisors come and go with their job.
 
 Errors. Every call that reaches an engine raises `Unavailable` when the engine does not answer now (asking
 again is right, and harmless) and `Rejected` when it refuses what was asked, with its own words.
@@ -129,13 +128,29 @@ class Request:
 
 
 class Engine(Protocol):
-    """Runs supervisors on nodes. Every call may be repeated and then does nothing new."""
+    """Provides nodes. Every call may be repeated and then does nothing new."""
 
     name: str
-    standing: bool
 
     def observe(self) -> Sight:
         """Nodes and jobs as they are now, in as few calls of the engine as it takes whatever their number."""
+
+    def provision(self, nodes: Collection[NodeView]) -> None:
+        """Sees to it that these nodes come up: wakes them, or starts the supervisors that stand on them."""
+
+    def release(self, nodes: Collection[NodeView]) -> None:
+        """Gives these nodes back; where supervisors stand, they end with everything they run."""
+
+    def on_change(self, callback: Callable[[], None]) -> None:
+        """Call `callback` (from any thread) whenever `observe` may have something new, where the engine
+        says so by itself; others are looked at every few seconds."""
+
+    def close(self) -> None:
+        """Stop watching. Jobs and supervisors go on."""
+
+
+class JobEngine(Engine, Protocol):
+    """Provides nodes of another system, and starts supervisors there, job by job."""
 
     def prepare(self, job: Job) -> Request:
         """What would be asked for the job; pure.
@@ -160,12 +175,6 @@ class Engine(Protocol):
     def logs(self, name: str) -> str:
         """What the supervisors and their starter have said so far, the last 64 kB of it."""
 
-    def provision(self, nodes: Collection[NodeView]) -> None:
-        """Sees to it that these nodes come up: wakes them, or starts the supervisors that stand on them."""
-
-    def release(self, nodes: Collection[NodeView]) -> None:
-        """Gives these idle nodes back; where supervisors stand, they end with everything they run."""
-
     def drain(self, node: str, reason: str) -> None:
         """Takes the node out of the engine's service too, in our name. A drain that is not ours stays as it is."""
 
@@ -174,13 +183,6 @@ class Engine(Protocol):
 
     def reboot(self, node: str) -> None:
         """Has the engine reboot the node once it is idle; Rejected where it cannot."""
-
-    def on_change(self, callback: Callable[[], None]) -> None:
-        """Call `callback` (from any thread) whenever `observe` may have something new, where the engine
-        says so by itself; others are looked at every few seconds."""
-
-    def close(self) -> None:
-        """Stop watching. Jobs and supervisors go on."""
 
 
 def job_name(fleet: str, gang: str, attempt: int) -> str:

@@ -16,13 +16,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
-from gangline.engines.base import NodeLoss
+from gangline.engines.base import NodeStatus, SeenNode, Sight
 from gangline.model.node import NodeView
 
 SHUTDOWN_GRACE_S = 10.0
@@ -63,35 +63,30 @@ class LocalEngine:
     name: str = "local"
     _watch: _DeathWatch = field(init=False)
     _children: dict[int, subprocess.Popen[bytes]] = field(init=False, default_factory=dict)
+    _known: dict[str, Supervisor] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self._watch = _DeathWatch()
+        for record in self.home.glob(f"nodes/*/{_RECORD}"):
+            known = _recorded(record)
+            if known is not None:
+                self._known[record.parent.name] = known
 
-    def ensure(self, nodes: Iterable[NodeView]) -> None:
+    def provision(self, nodes: Collection[NodeView]) -> None:
         for node in nodes:
-            known = self._recorded(node.node)
+            known = self._known.get(node.node)
             if known is not None and known.alive:
                 self._watch.add(known)
             else:
                 self._start(node)
 
-    def losses(self, nodes: Iterable[NodeView]) -> tuple[NodeLoss, ...]:
+    def observe(self) -> Sight:
         self._reap()
-        lost = []
-        for node in nodes:
-            known = self._recorded(node.node)
-            if node.incarnation is None or (known is not None and known.alive):
-                continue
-            count = self.sweep(self.home, node.node)
-            left = f"; {count} processes it left were killed" if count else ""
-            lost.append(NodeLoss(node=node.node, text=f"the supervisor of {node.node} died{left}",
-                                 swept=self.is_swept(self.home, node.node)))
-        return tuple(lost)
+        return Sight(nodes=tuple(self._see(name, known) for name, known in self._known.items()))
 
-    def shutdown(self, nodes: Iterable[NodeView]) -> None:
+    def release(self, nodes: Collection[NodeView]) -> None:
         # A node that has just left may not have heard of it yet: its supervisor goes too.
-        names = {node.node for node in nodes} | {record.parent.name for record in self.home.glob(f"nodes/*/{_RECORD}")}
-        doomed = [(name, self._recorded(name)) for name in sorted(names)]
+        doomed = [(name, self._known.get(name)) for name in sorted({node.node for node in nodes} | self._known.keys())]
         for _, known in doomed:
             if known is not None and known.alive:
                 with contextlib.suppress(ProcessLookupError):
@@ -102,6 +97,7 @@ class LocalEngine:
                 _end(known, deadline)
             self.sweep(self.home, name)
             (self._folder(name) / _RECORD).unlink(missing_ok=True)
+            self._known.pop(name, None)
         self.end_template(self.template_socket)
         self._reap()
 
@@ -110,6 +106,14 @@ class LocalEngine:
 
     def close(self) -> None:
         self._watch.stop()
+
+    def _see(self, name: str, known: Supervisor) -> SeenNode:
+        if known.alive:
+            return SeenNode(name=name, pool="", status=NodeStatus.READY)
+        count = self.sweep(self.home, name)
+        left = f"; {count} processes it left were killed" if count else ""
+        return SeenNode(name=name, pool="", status=NodeStatus.DOWN, text=f"the supervisor of {name} died{left}",
+                        empty=self.is_swept(self.home, name))
 
     def _start(self, node: NodeView) -> None:
         folder = self._folder(node.node)
@@ -123,14 +127,8 @@ class LocalEngine:
         self._children[process.pid] = process
         known = Supervisor(pid=process.pid, start_time=psutil.Process(process.pid).create_time())
         _write_atomically(folder / _RECORD, json.dumps({"pid": known.pid, "start_time": known.start_time}))
+        self._known[node.node] = known
         self._watch.add(known)
-
-    def _recorded(self, node: str) -> Supervisor | None:
-        try:
-            record = json.loads((self._folder(node) / _RECORD).read_text())
-            return Supervisor(pid=int(record["pid"]), start_time=float(record["start_time"]))
-        except (OSError, ValueError, KeyError):
-            return None
 
     def _folder(self, node: str) -> Path:
         return self.home / "nodes" / node
@@ -139,6 +137,14 @@ class LocalEngine:
         for pid, process in list(self._children.items()):
             if process.poll() is not None:
                 del self._children[pid]
+
+
+def _recorded(record: Path) -> Supervisor | None:
+    try:
+        noted = json.loads(record.read_text())
+        return Supervisor(pid=int(noted["pid"]), start_time=float(noted["start_time"]))
+    except (OSError, ValueError, KeyError):
+        return None
 
 
 class _DeathWatch:

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 from gangline.model.base import Wire
 from gangline.model.spec import Seconds
 
+LOCAL: Literal["local"] = "local"
 EngineName = Literal["local", "slurm", "ray", "kubernetes"]
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from gangline.model.base import Wire
-from gangline.model.engine import Absolute, EngineName, Kubernetes, Plain, Provision, Ray, Slurm
+from gangline.model.engine import LOCAL, Absolute, EngineName, Kubernetes, Plain, Provision, Ray, Slurm
 from gangline.model.gpu import CPU, GpuAsk, parse_gpu
 from gangline.model.spec import Name, Seconds
 from gangline.model.units import NANO_PER_UNIT, parse_money_nano
@@ -38,7 +38,7 @@ class Pool(Wire):
     """Nodes of one kind that one engine provides."""
 
     name: Name
-    engine: EngineName = "local"
+    engine: EngineName = LOCAL
     slurm: Slurm | None = None
     ray: Ray | None = None
     kubernetes: Kubernetes | None = None
@@ -65,7 +65,7 @@ class Pool(Wire):
     @model_validator(mode="before")
     @classmethod
     def _no_minimum(cls, data: Any) -> Any:
-        if isinstance(data, dict) and data.get("engine", "local") != "local" and "min" not in data:
+        if isinstance(data, dict) and data.get("engine", LOCAL) != LOCAL and "min" not in data:
             return {**data, "min": 0}  # the engine says which nodes there are
         return data
 
@@ -108,7 +108,7 @@ class Pool(Wire):
     @property
     def hosted(self) -> bool:
         """Its nodes are another system's: that one says which there are, and starts supervisors there."""
-        return self.engine != "local"
+        return self.engine != LOCAL
 
     @property
     def ask(self) -> GpuAsk:

@@ -82,7 +82,7 @@ class Order(Wire):
     generation: int
     phase: OrderPhase
     grace_s: float = 0.0  # with STOP: between SIGTERM and SIGKILL
-    task: Task | None = None  # with ASSEMBLE and START
+    task: Task | None = None  # with ASSEMBLE and START, once it is known where all nodes of a job are
 
 
 class Hello(Wire):

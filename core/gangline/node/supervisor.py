@@ -147,7 +147,9 @@ class Supervisor:
             else:
                 tree.stop(order.grace_s, "the server ended the attempt")
             return
-        if tree is None and order.task is not None:
+        if order.task is None:
+            return  # others of the job have not come yet
+        if tree is None:
             older = [other for key, other in self._trees.items() if key[0] == order.gang]
             tree = self._trees[about] = Tree(self._node, order, order.task, after=older)
         if tree is None or tree.over.is_set():

@@ -70,6 +70,8 @@ def _placement(view: View, gang: PendingGang, placement: Placement) -> Iterator[
     nodes = [view.node(name) for name in names]
     if len({n.emulated for n in nodes}) > 1:
         yield "mixes real and emulated nodes"
+    if len({n.realm for n in nodes}) > 1:
+        yield "is in several realms"
     yield from _together(view, gang, names)
     zones, fabrics = {n.zone for n in nodes}, {(n.zone, n.fabric) for n in nodes}
     zone = zones.pop() if len(zones) == 1 else ""

@@ -32,7 +32,7 @@ def node_state(node: DeclaredNode, pool: Pool, now_ms: int) -> NodeState:
         name=node.name, pool=pool.name, gpu=pool.ask, zone=pool.zone, fabric=pool.fabric, path=node.path,
         domain=node.domain, free_gpus=tuple(range(pool.ask.count)), usable=node.state is NodeCondition.READY,
         usable_ms=max(1, now_ms + _ms(pool.boot)) if booting else 0, emulated=pool.emulated,
-        gone=node.state is NodeCondition.GONE)
+        realm=pool.name if pool.hosted else "", gone=node.state is NodeCondition.GONE)
 
 
 def pool_state(pool: Pool, nodes: int, wanted: int | None = None, *, proved: bool = False) -> PoolState:
@@ -46,7 +46,8 @@ def pool_state(pool: Pool, nodes: int, wanted: int | None = None, *, proved: boo
         rdma=pool.rdma is not None and (pool.emulated or proved),
         nodes=nodes, most=pool.most if wanted is None else within(pool, wanted), boot_ms=_ms(pool.boot),
         least=pool.min if wanted is None else within(pool, wanted),
-        price_nano_per_gpu_hour=pool.price_nano_per_gpu_hour, emulated=pool.emulated, spares=pool.spares,
+        price_nano_per_gpu_hour=pool.price_nano_per_gpu_hour, emulated=pool.emulated,
+        realm=pool.name if pool.hosted else "", spares=pool.spares,
         warm=pool.warm, delay_ms=_ms(pool.delay), idle_ms=None if pool.idle is None else _ms(pool.idle))
 
 

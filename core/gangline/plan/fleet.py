@@ -61,7 +61,7 @@ class Wanted:
 class FleetMap:
     """The nodes of a fleet, and those its pools could still add, by row.
 
-    Rows are sorted by (emulated, zone, fabric, switch path, NVLink domain, name). `ids[level]` numbers
+    Rows are sorted by (emulated, realm, zone, fabric, switch path, NVLink domain, name). `ids[level]` numbers
     the subtrees of a level by row, so a smaller id is an earlier run; `starts[level]` has one more entry
     than there are subtrees. `bottom` is the smallest subtree of each row: of `first_level`. Rows of nodes
     that a pool could add are `virtual`, named "pool+1" and so on.
@@ -192,7 +192,8 @@ def _virtual(pools: Iterable[PoolState], nodes: Sequence[NodeState]) -> list[Nod
         names = (name for index in range(1, pool.most + len(taken) + 1)
                  if (name := f"{pool.name}+{index}") not in taken)
         made += [NodeState(name=next(names), pool=pool.name, gpu=pool.gpu, zone=pool.zone,
-                           fabric=pool.fabric, path=path, usable=False, emulated=pool.emulated)
+                           fabric=pool.fabric, path=path, usable=False, emulated=pool.emulated,
+                           realm=pool.realm)
                  for _ in range(max(0, pool.most - pool.nodes))]
     return made
 
@@ -205,12 +206,16 @@ class FleetState:
     when, and -1 for GPUs the node does not have. `base[row]` is 0 for a node in service, when a booting
     one is expected (> 0), or DOWN_MS. `free` and `busy_until` are derived: the number of GPUs not leased,
     and when the last lease ends. `idle[row]` is since when nothing is leased (0: not known).
+
+    `lent` has the rows of which others, whom nobody here can name, hold GPUs too: how many, and which stand
+    for those. They are as if leased until nobody knows when, and give way to leases, which are certain.
     """
 
     map: FleetMap
     until: Ints
     base: Ints
     idle: Ints
+    lent: dict[int, list[int]] = field(default_factory=dict)
     free: Ints = field(init=False)
     busy_until: Ints = field(init=False)
 
@@ -248,11 +253,14 @@ class FleetState:
 
     def copy(self) -> FleetState:
         """A state of its own over the same map."""
-        return FleetState(self.map, self.until.copy(), self.base.copy(), self.idle.copy())
+        return FleetState(self.map, self.until.copy(), self.base.copy(), self.idle.copy(),
+                          {row: list(gpus) for row, gpus in self.lent.items()})
 
     def hold(self, row: int, gpus: Sequence[int], until_ms: int) -> None:
         """Lease GPUs until then. Repeating it with another instant moves the end."""
         if gpus:
+            if row in self.lent:
+                self.lent[row][1:] = [gpu for gpu in self.lent[row][1:] if gpu not in gpus]
             self.until[row, list(gpus)] = max(1, until_ms)
             self._derive(row)
 
@@ -284,7 +292,26 @@ class FleetState:
         """Whether the node takes work, and if not, when it is expected to (0: nothing says)."""
         self.base[row] = 0 if usable else (usable_ms if usable_ms > 0 else DOWN_MS)
 
+    def lend(self, row: int, count: int) -> None:
+        """Others hold so many GPUs of the node."""
+        if count or row in self.lent:
+            for gpu in self.lent.pop(row, [0])[1:]:
+                self.until[row, gpu] = 0
+            if count:
+                self.lent[row] = [count]
+            self._derive(row)
+
+    def _stand_in(self, row: int) -> None:
+        """Chooses which GPUs stand for those of others: the last that no lease holds."""
+        count, *gpus = self.lent[row]
+        free = [int(gpu) for gpu in np.flatnonzero(self.until[row] == 0)]
+        new = free[max(0, len(free) - (count - len(gpus))):] if count > len(gpus) else []
+        self.until[row, new] = UNKNOWN_MS
+        self.lent[row] = [count, *gpus, *new]
+
     def _derive(self, row: int) -> None:
+        if row in self.lent:
+            self._stand_in(row)
         self.free[row] = np.count_nonzero(self.until[row] == 0)
         self.busy_until[row] = self.until[row].max()
 

@@ -25,6 +25,7 @@ class NodeState:
     `path` runs from the widest switch to the narrowest; `domain` is its NVLink domain.
     `usable_ms` is when a booting node is expected to be usable and 0 for every other node, drained ones too.
     `idle_ms` is since when no lease holds any of it (0: not known).
+    `realm` is the pool of another system whose node it is, "" for all others: a gang has one realm.
     """
 
     name: str
@@ -39,6 +40,7 @@ class NodeState:
     usable_ms: int = 0
     idle_ms: int = 0
     emulated: bool = False
+    realm: str = ""
     gone: bool = False
 
     @property
@@ -197,6 +199,7 @@ class PoolState:
     least: int = 0
     price_nano_per_gpu_hour: int = 0
     emulated: bool = False
+    realm: str = ""
     spares: int = 0
     warm: int = 0
     delay_ms: int = 0

@@ -44,17 +44,18 @@ class Levels:
         return min(widest, self.fabric) if rdma else widest
 
 
-Network = tuple[bool, str, str]  # emulated, zone, fabric ("" when it has none)
+Network = tuple[tuple[bool, str], str, str]  # (emulated, realm), zone, fabric ("" when it has none)
 
 
 def network_of(node: NodeState) -> Network:
-    return node.emulated, node.zone, node.fabric or ""
+    return (node.emulated, node.realm), node.zone, node.fabric or ""
 
 
 def subtree_keys(node: NodeState, levels: Levels, depth: int) -> tuple[Key, ...]:
     """The node's subtree at every level, in a network whose longest path has `depth` switches (at least 2).
 
-    Keys of one level compare as the nodes inside them do. Real and emulated nodes share no subtree.
+    Keys of one level compare as the nodes inside them do. Real and emulated nodes share no subtree, nor do
+    those of different realms: a gang is whole in one of them.
     What is not known is never shared: a node without a path is a leaf of its own, and nodes without a
     fabric are together only where a switch they both name says so.
     """

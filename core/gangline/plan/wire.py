@@ -78,7 +78,7 @@ class Writer:
         if self._map is not fleet_map:
             there = [node for node, virtual in zip(fleet_map.values, fleet_map.virtual, strict=True) if not virtual]
             self._facts = _text([[node.name, node.pool, str(node.gpu), node.zone, node.fabric, node.path, node.domain,
-                                  int(node.emulated)] for node in there])
+                                  int(node.emulated), node.realm] for node in there])
             self._map = fleet_map
         return self._facts
 
@@ -137,11 +137,12 @@ def _pending(queue: Mapping[str, Any]) -> Iterator[PendingGang]:
 
 
 def _node(facts: list[Any], free: int, base: int, idle_ms: int) -> NodeState:
-    name, pool, gpu, zone, fabric, path, domain, emulated = facts
+    name, pool, gpu, zone, fabric, path, domain, emulated, *realm = facts
     ask = parse_gpu(gpu)
     return NodeState(
         name=name, pool=pool, gpu=ask, zone=zone, fabric=fabric, path=tuple(path), domain=domain,
-        emulated=bool(emulated), free_gpus=tuple(gpu for gpu in range(ask.count) if free >> gpu & 1),
+        emulated=bool(emulated), realm=realm[0] if realm else "",
+        free_gpus=tuple(gpu for gpu in range(ask.count) if free >> gpu & 1),
         usable=base == 0, usable_ms=base if 0 < base < DOWN_MS else 0, idle_ms=idle_ms)
 
 

@@ -12,11 +12,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gangline.engines.base import Engine
+from gangline.engines.base import Engine, NodeStatus
 from gangline.model.errors import GanglineError
 from gangline.model.fleet import Fleet
 from gangline.model.inventory import FleetChanges
 from gangline.model.node import NodeView
+from gangline.scheduler.crew import Crew
+from gangline.scheduler.hosting import Hosting
 from gangline.scheduler.planning import Planning
 from gangline.service import fleet as fleet_service
 from gangline.service import loop as loop_service
@@ -33,13 +35,19 @@ _log = logging.getLogger("gangline.loop")
 
 @dataclass(slots=True)
 class Loop:
-    """One thread that keeps the world agreeing with the plan; safe to wake from any thread."""
+    """One thread that keeps the world agreeing with the plan; safe to wake from any thread.
+
+    `engines` are those on whose nodes supervisors stand; `hosting` has those of other systems.
+    """
 
     store: Store
     fleet: Fleet
     engines: Mapping[str, Engine]
     volumes_root: Path
     now_ms: Callable[[], int]
+    fleet_id: str = ""
+    make_crews: Callable[[Fleet], tuple[Crew, ...]] = lambda fleet: ()
+    hosting: Hosting = field(init=False)
     picture: Picture = field(init=False)
     planning: Planning = field(init=False)
     _wake: threading.Event = field(init=False, default_factory=threading.Event)
@@ -52,6 +60,7 @@ class Loop:
     _by_engine: dict[str, list[NodeView]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.hosting = Hosting(self.store, self.make_crews(self.fleet), self.fleet_id, self.now_ms)
         self.picture = Picture(self.store, self.fleet)
         self.planning = Planning(self.store, self.fleet, self.picture, self.now_ms, self._tending.backoff)
 
@@ -61,6 +70,7 @@ class Loop:
         self.store.on_commit.append(self._committed)
         for engine in self.engines.values():
             engine.on_change(self.wake)
+        self.hosting.start(self.wake)
         self._wake.set()
         self._thread = threading.Thread(target=self._run, name="loop", daemon=True)
         self._thread.start()
@@ -77,26 +87,32 @@ class Loop:
             self._thread.join()
         for engine in self.engines.values():
             engine.close()
+        self.hosting.stop()
 
     def adopt(self, fleet: Fleet, *, dry_run: bool = False) -> FleetChanges:
         """Follow another fleet from the next pass on; what that changes. It waits for a pass in progress.
 
         A crash in between is no harm: the inventory changes in one transaction, and a new server follows
         the file anyway.
+
+        Raises:
+            Rejected: a pool needs an engine that this server cannot have. Nothing has changed then.
         """
         with self._turn:
+            crews = self.make_crews(fleet)
             changes = fleet_service.sync_fleet(self.store, fleet, now_ms=self.now_ms(), dry_run=dry_run)
             if not dry_run:
                 self.fleet = fleet
+                self.hosting.follow(crews)
                 self.planning.follow(fleet)
                 self.picture.refresh()  # what is submitted from now on is judged by it
         self.wake()
         return changes
 
     def shutdown_nodes(self) -> None:
-        """End every supervisor with everything it runs. Call after `stop`."""
+        """End every supervisor that stands on a node, with everything it runs. Call after `stop`."""
         for name, engine in self.engines.items():
-            engine.shutdown([node for node in views.nodes(self.store) if node.engine == name])
+            engine.release([node for node in views.nodes(self.store) if node.engine == name])
 
     def pass_once(self) -> int | None:
         """One whole pass; returns the next instant (ms) at which something is due, if any."""
@@ -116,7 +132,8 @@ class Loop:
         self.planning.run()
         self._look()
         boot_ms = self._keep_nodes()
-        dues = (self.picture.dues.next_ms(), tend_ms, boot_ms, self.planning.due_ms)
+        self.hosting.act()
+        dues = (self.picture.dues.next_ms(), tend_ms, boot_ms, self.planning.due_ms, self.hosting.due_ms)
         return min((due for due in dues if due is not None), default=None)
 
     def _look(self) -> None:
@@ -124,18 +141,20 @@ class Loop:
             self.picture.refresh()
 
     def _observe(self) -> None:
+        self.hosting.observe()
         for name, engine in self.engines.items():
-            for loss in engine.losses(self._nodes_of(name)):
-                _log.warning("%s", loss.text)
-                node_service.node_lost(self.store, loss.node, loss.text, now_ms=self.now_ms(),
-                                       swept=loss.swept)
+            spoke = {node.node for node in self._nodes_of(name) if node.incarnation is not None}
+            for seen in engine.observe().nodes:
+                if seen.status is NodeStatus.DOWN and seen.name in spoke:
+                    _log.warning("%s", seen.text)
+                    node_service.node_lost(self.store, seen.name, seen.text, now_ms=self.now_ms(), swept=seen.empty)
 
     def _keep_nodes(self) -> int | None:
         """See that every booted node has a supervisor; when the next one has booted, if any is booting."""
         now_ms, boots_ms = self.now_ms(), []
         for name, engine in self.engines.items():
             nodes = self._nodes_of(name)
-            engine.ensure(node for node in nodes if (node.boot_done_ms or 0) <= now_ms)
+            engine.provision([node for node in nodes if (node.boot_done_ms or 0) <= now_ms])
             boots_ms += [node.boot_done_ms for node in nodes if (node.boot_done_ms or 0) > now_ms]
         return min((at_ms for at_ms in boots_ms if at_ms is not None), default=None)
 
@@ -152,6 +171,7 @@ class Loop:
         return self._by_engine.get(engine, [])
 
     def _committed(self, gangs: set[str], nodes: set[str]) -> None:
+        self.hosting.note(gangs)
         if gangs or nodes:
             self.wake()
 

@@ -35,13 +35,13 @@ def main(argv: list[str]) -> int:
 def _serve(options: argparse.Namespace) -> None:
     # Imported after the fork, which is cheap and safe only before there is anything to copy.
     from gangline.client.address import read_token, token_of
-    from gangline.server.local import local_loop
+    from gangline.server.engines import make_loop
     from gangline.server.run import Settings, serve
 
     token = read_token(options.token_file, field="token-file") if options.token_file else token_of(os.environ)
     serve(Settings(home=options.home, fleet=options.fleet, listen=options.listen, token=token,
                    hosts=tuple(options.allow_host), idle_s=options.idle_s,
-                   on_ready=_announcer(options.ready_fd)), local_loop)
+                   on_ready=_announcer(options.ready_fd)), make_loop)
 
 
 def _announcer(ready_fd: int | None) -> Callable[[], None]:

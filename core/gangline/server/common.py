@@ -12,6 +12,7 @@ from fastapi.responses import Response
 
 from gangline.model.base import Wire
 from gangline.server.state import ServerState
+from gangline.service.claims import Claim
 
 
 async def _state(request: Request) -> ServerState:
@@ -25,6 +26,13 @@ async def _state_for_client(request: Request) -> ServerState:
     return state
 
 
+async def _claim(request: Request) -> Claim | None:
+    """For which attempt alone the request may speak; None for a caller who may speak for all."""
+    claim: Claim | None = getattr(request.state, "claim", None)
+    return claim
+
+
+Claimed = Annotated[Claim | None, Depends(_claim)]
 NodeSide = Annotated[ServerState, Depends(_state)]
 ClientSide = Annotated[ServerState, Depends(_state_for_client)]
 

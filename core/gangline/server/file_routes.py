@@ -5,7 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse, Response
 
-from gangline.server.common import NodeSide, reply_plain
+from gangline.model.errors import NotFound
+from gangline.server.common import Claimed, NodeSide, reply_plain
+from gangline.service import claims
 
 router = APIRouter()
 
@@ -22,5 +24,7 @@ async def has_blob(sha256: str, state: NodeSide) -> Response:
 
 
 @router.get("/blobs/{sha256}")
-async def get_blob(sha256: str, state: NodeSide) -> Response:
+async def get_blob(sha256: str, state: NodeSide, claim: Claimed) -> Response:
+    if claim is not None and not await state.call(claims.owns_code, state.store, claim, sha256):
+        raise NotFound(f"attempt {claim.attempt} of {claim.gang} has no code {sha256}")
     return FileResponse(state.blobs.path(sha256), media_type="application/x-tar")

@@ -53,14 +53,6 @@ def parse_fleet(text: str, path: str) -> Fleet:
     return Fleet.parse(data, where=path)
 
 
-def check_engines(fleet: Fleet) -> None:
-    """`Rejected` when a pool asks for an engine that a server cannot run."""
-    for pool in fleet.pools:
-        if pool.engine != "local":
-            raise Rejected(f"the {pool.engine} engine is not available yet",
-                           field=f"pools.{pool.name}.engine", fix="use local")
-
-
 def this_machine(environ: Mapping[str, str]) -> Fleet:
     """One real node: the GPUs of this machine, or its processors when it has none."""
     return Fleet(pools=(Pool(name="local", gpu=detect_gpus(environ) or _processors(), min=1, max=1),))

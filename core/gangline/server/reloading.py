@@ -10,7 +10,7 @@ from pathlib import Path
 from gangline.model.errors import GanglineError, Rejected
 from gangline.model.fleet import Fleet
 from gangline.model.inventory import FleetChanges
-from gangline.server.fleet import check_engines, find_fleet, parse_fleet
+from gangline.server.fleet import find_fleet, parse_fleet
 from gangline.server.state import ServerState
 
 _log = logging.getLogger("gangline.server")
@@ -26,6 +26,9 @@ async def reload_fleet(state: ServerState, *, text: str | None = None, dry_run: 
         raise Rejected("the text of a fleet file is only looked at", field="text", fix="write the file, then reload")
     async with state.reloading:
         where, fleet = await state.call(_read, state.home, state.fleet_path, text)
+        if fleet.volumes != state.fleet.volumes:
+            raise Rejected("volumes cannot move while the server runs", field="volumes",
+                           fix="stop the server, move them, then start it with the new file")
         changes = await state.call(state.loop.adopt, fleet, dry_run=dry_run)
         if not dry_run:
             state.fleet, state.fleet_path = fleet, where
@@ -61,5 +64,4 @@ def _read(home: Path, followed: str | None, text: str | None) -> tuple[str | Non
         fleet = parse_fleet(text, str(where))
     else:
         where, fleet = find_fleet(home, given)
-    check_engines(fleet)
     return where, fleet

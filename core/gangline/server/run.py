@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from fastapi import FastAPI
 
@@ -22,10 +23,12 @@ from gangline.client.record import ServerRecord, process_start, remove_record, w
 from gangline.model.errors import Bug, Rejected
 from gangline.model.fleet import Fleet
 from gangline.server.app import create_app
+from gangline.server.engines import Reach
 from gangline.server.fleet import find_fleet
 from gangline.server.guard import Guard
 from gangline.server.home import held_home
 from gangline.server.listener import Listener
+from gangline.server.nodekeys import NodeKeys, node_keys
 from gangline.server.notify import Notifier
 from gangline.server.reloading import reload_on_hangup
 from gangline.server.sockets import bind_tcp, bind_unix
@@ -38,7 +41,7 @@ IDLE_S = 1800.0
 SWITCH_S = 0.001  # a pass over a big fleet gives way to requests more often than Python's default of 5 ms
 MAX_OPEN_FILES = 65_536  # a thousand waiting clients need more than the usual 1,024
 
-LoopFactory = Callable[[Store, Fleet, Path, str], SchedulerLoop]
+LoopFactory = Callable[[Store, Fleet, Path, Reach, NodeKeys], SchedulerLoop]
 
 _log = logging.getLogger("gangline.server")
 
@@ -75,9 +78,11 @@ def serve(settings: Settings, make_loop: LoopFactory) -> None:
         sock, path = bind_unix(settings.home)
         stack.callback(sock.close)
         stack.callback(path.unlink, missing_ok=True)
-        loop = make_loop(store, fleet, settings.home, f"unix:{path}")
+        tcp = None if settings.listen is None else _bind_tcp(settings, settings.listen)
+        keys = node_keys(settings.home)
+        loop = make_loop(store, fleet, settings.home, Reach(url=f"unix:{path}", node_url=_node_url(tcp)), keys)
         asyncio.run(_serve(settings, _Parts(store=store, fleet=fleet, fleet_path=where, loop=loop, sock=sock,
-                                            path=path)))
+                                            path=path, tcp=tcp, keys=keys)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +93,8 @@ class _Parts:
     loop: SchedulerLoop
     sock: socket.socket
     path: Path
+    tcp: tuple[socket.socket, str] | None
+    keys: NodeKeys
 
 
 async def _serve(settings: Settings, parts: _Parts) -> None:
@@ -101,9 +108,9 @@ async def _serve(settings: Settings, parts: _Parts) -> None:
         clock.add_signal_handler(number, state.leave.set)
     reload_on_hangup(clock, state)
     app = create_app(state)
-    listeners = [Listener(Guard(app), parts.sock, state.leave)]
-    if settings.listen is not None:
-        listeners.append(_tcp_listener(settings, app, state))
+    listeners = [Listener(Guard(app, node_keys=parts.keys), parts.sock, state.leave)]
+    if parts.tcp is not None:
+        listeners.append(_tcp_listener(settings, app, state, parts))
     parts.loop.start()
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -134,17 +141,30 @@ def _announce(settings: Settings, state: ServerState) -> None:
     settings.on_ready()
 
 
-def _tcp_listener(settings: Settings, app: FastAPI, state: ServerState) -> Listener:
-    assert settings.listen is not None
-    sock, host = bind_tcp(settings.listen)
-    address, port = sock.getsockname()[:2]
-    if not is_loopback(address) and settings.token is None:
+def _bind_tcp(settings: Settings, listen: str) -> tuple[socket.socket, str]:
+    sock, host = bind_tcp(listen)
+    if not is_loopback(sock.getsockname()[0]) and settings.token is None:
         sock.close()
-        raise Rejected(f"{settings.listen} can be reached from other machines, so it needs a token",
+        raise Rejected(f"{listen} can be reached from other machines, so it needs a token",
                        field="listen", fix="set GANGLINE_TOKEN or give --token-file, or listen on 127.0.0.1")
-    _log.info("listening on http://%s:%d", host, port)
-    hosts = frozenset(name.lower() for name in (host, *settings.hosts))
-    return Listener(Guard(app, hosts=hosts, token=settings.token), sock, state.leave)
+    return sock, host
+
+
+def _node_url(tcp: tuple[socket.socket, str] | None) -> str | None:
+    """Where other machines reach us if the fleet file does not say it; None when that cannot be told."""
+    if tcp is None or tcp[1] in ("0.0.0.0", "::"):  # noqa: S104 - compared with, not bound to
+        return None
+    host = f"[{tcp[1]}]" if ":" in tcp[1] else tcp[1]
+    return f"http://{host}:{tcp[0].getsockname()[1]}"
+
+
+def _tcp_listener(settings: Settings, app: FastAPI, state: ServerState, parts: _Parts) -> Listener:
+    assert parts.tcp is not None
+    sock, host = parts.tcp
+    _log.info("listening on http://%s:%d", host, sock.getsockname()[1])
+    named = urlsplit(parts.fleet.node_url or "").hostname
+    hosts = frozenset(name.lower() for name in (host, named, *settings.hosts) if name)
+    return Listener(Guard(app, hosts=hosts, token=settings.token, node_keys=parts.keys), sock, state.leave)
 
 
 def _raise_open_files() -> None:

@@ -63,6 +63,11 @@ def new_token() -> str:
     return secrets.token_urlsafe(24)
 
 
+def volumes_root(home: Path, fleet: Fleet) -> Path:
+    """Where volumes are: on every node, too."""
+    return home / "volumes" if fleet.volumes is None else Path(fleet.volumes)
+
+
 @dataclass(slots=True, kw_only=True)
 class ServerState:
     """One server's store, files, bells and clock. Handlers read it; `watchers` and `used_s` they count."""
@@ -99,7 +104,7 @@ class ServerState:
 
     @property
     def volumes_root(self) -> Path:
-        return self.home / "volumes"
+        return volumes_root(self.home, self.fleet)
 
     async def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a blocking function in a worker thread."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from gangline.model.engine import LOCAL
 from gangline.model.spec import GangSpec
 from gangline.model.states import NodeLifecycle, Phase
 from gangline.plan.declared import policy_of, pool_state, tenant_state, within
@@ -23,6 +24,7 @@ def node_facts(node: Node) -> NodeState:
     """What a node is: the part that only changes when the fleet does."""
     return NodeState(name=node.name, pool=node.pool, gpu=node.gpu, zone=node.zone, fabric=node.fabric,
                      path=node.path, domain=node.domain, emulated=node.emulated,
+                     realm=node.pool if node.engine != LOCAL else "",
                      gone=node.lifecycle is NodeLifecycle.GONE)
 
 

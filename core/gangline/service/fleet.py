@@ -63,6 +63,11 @@ def retire(tx: Transaction, names: Iterable[str], now_ms: int) -> tuple[str, ...
     return tuple(left)
 
 
+def _seen(node: Node, pool: Pool) -> bool:
+    """The node is its engine's: that one says whether it is there."""
+    return pool.hosted and node.engine == pool.engine and node.origin != "dropped"
+
+
 @dataclass(slots=True)
 class _Sync:
     """One comparison of a file with the inventory."""
@@ -87,17 +92,18 @@ class _Sync:
         for node in declared.values():
             self._follow(node, pools[node.pool])
         for known in self.known.values():
-            stays = known.name in declared or (known.origin == "made" and known.pool in pools)
+            pool = pools.get(known.pool)
+            stays = known.name in declared or (pool is not None and (known.origin == "made" or _seen(known, pool)))
             if not stays and known.lifecycle is not NodeLifecycle.GONE:
                 self._remove(known)
-            elif known.origin == "retired" and known.name not in declared:  # no pool may ask for it again
+            elif known.origin == "retired" and not stays:  # no pool may ask for it again
                 self.tx.nodes.gone(known.name, origin="dropped")
         self.records.write()
-        for pool, wanted in self.wanted.items():
-            if pool not in pools:
-                self.tx.pools.want(pool, None, self.now_ms)
+        for name, wanted in self.wanted.items():
+            if name not in pools:
+                self.tx.pools.want(name, None, self.now_ms)
             else:
-                settled = settle(self.tx, bounded(self.fleet, pools[pool]), wanted, self.now_ms)
+                settled = settle(self.tx, bounded(self.fleet, pools[name]), wanted, self.now_ms)
                 self.added += settled.added
                 self.gone += settled.gone
                 self.leaving += settled.leaving
@@ -121,6 +127,8 @@ class _Sync:
         self.added.append(declared.name)
 
     def _describe(self, known: Node, declared: DeclaredNode, pool: Pool) -> None:
+        if pool.hosted:
+            declared = declared.model_copy(update={"path": declared.path or known.path})
         node = described(known, declared, pool)
         if known.name in self.busy:  # what a gang was promised stays as it is until it has left
             node = replace(node, gpu_type=known.gpu_type, gpu_count=known.gpu_count, emulated=known.emulated)

@@ -88,10 +88,12 @@ def by_person(node: Node) -> bool:
 def _arrived(declared: DeclaredNode, pool: Pool, origin: Literal["file", "made"], ordinal: int, now_ms: int) -> Node:
     booting = declared.state is NodeCondition.BOOTING
     return drained(Node(
-        name=declared.name, ordinal=ordinal, pool=pool.name, engine=pool.engine, host=_HOST,
+        name=declared.name, ordinal=ordinal, pool=pool.name, engine=pool.engine,
+        host=declared.name if pool.hosted else _HOST, address="" if pool.hosted else _address(ordinal),
         gpu_type=pool.ask.type, gpu_count=pool.ask.count, zone=pool.zone, fabric=pool.fabric,
-        path=declared.path, domain=declared.domain, address=_address(ordinal), emulated=pool.emulated, origin=origin,
+        path=declared.path, domain=declared.domain, emulated=pool.emulated, origin=origin,
         lifecycle=NodeLifecycle.BOOTING if booting else NodeLifecycle.READY,
+        healthy=not pool.hosted or booting,  # its engine says so, when it is seen
         boot_done_ms=now_ms + round(pool.boot * 1000) if booting else None, idle_ms=now_ms,
         price_nano_per_gpu_hour=pool.price_nano_per_gpu_hour, currency=pool.currency), declared)
 

@@ -203,6 +203,7 @@ class Picture:
         row = fleet.map.row.get(node.name)
         if row is not None:
             fleet.serve(row, usable=node.usable, usable_ms=facts.usable_ms(node))
+            fleet.lend(row, node.foreign_gpus)
             fleet.idle[row] = facts.idle_ms(node)
 
     def _rebuild(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from gangline.model.engine import LOCAL
 from gangline.model.errors import Rejected
 from gangline.model.gang import End, RdmaProof
 from gangline.model.states import Cause, GangState, Phase
@@ -153,7 +154,8 @@ def _place(tx: Transaction, desk: _Desk, placement: Placement, now_ms: int) -> s
         gang=gang.id, number=number, phase=Phase.ASSEMBLING, started_ms=now_ms, issued_ms=now_ms,
         zone=placement.zone, fabric=placement.fabric, master_addr=parts[0].address, master_port=port,
         world_size=len(ranks), resume=versions, emulated=head.emulated,
-        rdma=RdmaProof(requested=gang.spec.rdma, emulated=gang.spec.rdma and head.emulated)))
+        rdma=RdmaProof(requested=gang.spec.rdma, emulated=gang.spec.rdma and head.emulated),
+        pool=head.pool if head.engine != LOCAL else None))
     desk.members += parts
     desk.ranks += ranks
     desk.ports[head.host].add(port)
@@ -188,11 +190,16 @@ def _unfree(gang: Gang, placement: Placement, desk: _Desk) -> str | None:
             return f"node {choice.node} takes no work now"
         if choice.ask.type != node.gpu_type or not _within(choice, node):
             return f"node {choice.node} is not what the plan took it for"
+        taken = len(desk.busy.get(node.name, {}).keys() - set(choice.gpus)) + node.foreign_gpus
+        if taken + len(choice.gpus) > node.gpu_count:
+            return f"GPUs of node {choice.node} are held by {', '.join(node.foreign_jobs) or 'others'}"
         holders = {desk.busy.get(node.name, {}).get(gpu, gang.id) for gpu in choice.gpus} - {gang.id}
         if holders:
             return f"node {choice.node} is held by {', '.join(sorted(holders))}"
     if len({nodes[choice.node].emulated for choice in placement.nodes}) > 1:
         return "real and emulated nodes never share a gang"
+    if len({nodes[choice.node].pool if nodes[choice.node].engine != LOCAL else "" for choice in placement.nodes}) > 1:
+        return "a gang is one job in one pool"
     return None
 
 

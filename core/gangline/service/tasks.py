@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from gangline.model.base import sha256_of
@@ -26,12 +27,15 @@ def _order(tx: Transaction, member: Member, volumes_root: Path) -> Order:
         grace_s = 0.0 if member.lost else attempt.grace_ms / 1000
         return Order(**about, phase=OrderPhase.STOP, grace_s=grace_s)
     phase = OrderPhase.ASSEMBLE if attempt.phase is Phase.ASSEMBLING else OrderPhase.START
-    return Order(**about, phase=phase, task=_task(tx, gang, attempt, member, volumes_root))
-
-
-def _task(tx: Transaction, gang: Gang, attempt: Attempt, member: Member, volumes_root: Path) -> Task:
-    spec, role = gang.spec, dict(gang.spec.role_items())[member.role]
     members = tx.attempts.members(gang.id, attempt.number)
+    if attempt.pool is not None and any(other.incarnation is None for other in members):
+        return Order(**about, phase=phase)  # where the others are, is known when all supervisors have come
+    return Order(**about, phase=phase, task=_task(tx, gang, attempt, member, members, volumes_root))
+
+
+def _task(tx: Transaction, gang: Gang, attempt: Attempt, member: Member, members: Sequence[Member],
+          volumes_root: Path) -> Task:
+    spec, role = gang.spec, dict(gang.spec.role_items())[member.role]
     ranks = tx.attempts.ranks(gang.id, attempt.number)
     by_node: list[list[Rank]] = [[] for _ in members]
     for rank in ranks:

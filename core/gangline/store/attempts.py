@@ -51,6 +51,8 @@ _UNDONE_THERE = _UNDONE.where(ranks.c.node_rank == key("node_rank"))
 _SET_RANK = update(ranks).where(_part(ranks), ranks.c.rank == key("rank"))
 _START_RANKS = update(ranks).where(_part(ranks), ranks.c.node_rank == key("node_rank"),
                                    ranks.c.state == "waiting")
+_HOSTED = select(attempts).where(attempts.c.pool.is_not(None), attempts.c.ended_ms.is_(None)).order_by(
+    attempts.c.gang)
 _ADD, _ADD_MEMBERS, _ADD_RANKS = insert(attempts), insert(members), insert(ranks)
 
 
@@ -153,6 +155,29 @@ class Attempts:
         """Every node assembles again, from other versions."""
         self._scope.run(_SET_MEMBERS, key_gang=attempt.gang, key_number=attempt.number, ready_ms=None)
         self._set(attempt, resume=resume, issued_ms=now_ms)
+
+    def hosted(self) -> tuple[Attempt, ...]:
+        """Attempts that are jobs of other systems and not over."""
+        return tuple(Attempt(**row._mapping) for row in self._scope.rows(_HOSTED))
+
+    def launched(self, attempt: Attempt, job: str, now_ms: int) -> None:
+        """Its engine has the job, by this id."""
+        self._scope.run(_SET, key_gang=attempt.gang, key_number=attempt.number, job=job, launched_ms=now_ms)
+        self._scope.wake(gang=attempt.gang)
+
+    def told(self, attempt: Attempt, job_text: str) -> None:
+        """What its engine says of the job."""
+        self._scope.run(_SET, key_gang=attempt.gang, key_number=attempt.number, job_text=job_text)
+        self._scope.wake(gang=attempt.gang)
+
+    def greeted(self, member: Member, incarnation: str, address: str) -> None:
+        """The supervisor that came with the job answers, from there; with the last one, orders follow."""
+        self._mark(member, incarnation=incarnation, address=address)
+        about = {"key_gang": member.gang, "key_number": member.attempt}
+        if member.node_rank == 0:
+            self._scope.run(_SET, **about, master_addr=address)
+        for row in self._scope.rows(_WHERE, **about):
+            self._scope.wake(node=row.node)
 
     def delivered(self, member: Member, incarnation: str) -> None:
         """A supervisor has seen the orders: from now on it may have started something."""

@@ -28,7 +28,7 @@ from gangline.model.states import Cause, GangState, NodeLifecycle, Phase
 from gangline.model.volume import FileEntry
 from gangline.store.columns import Choice, Json, Listed, Spec, Value, Values
 
-REVISIONS = ("0001", "0002", "0003")
+REVISIONS = ("0001", "0002", "0003", "0004")
 
 metadata = MetaData(naming_convention={
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -56,7 +56,7 @@ nodes = Table(
     Column("fabric", Text),
     Column("path", Listed, nullable=False),
     Column("domain", Text),
-    Column("address", Text, nullable=False, unique=True),
+    Column("address", Text, nullable=False),
     Column("emulated", Boolean, nullable=False),
     Column("origin", Text, nullable=False),
     Column("lifecycle", Choice(NodeLifecycle), nullable=False),
@@ -67,6 +67,9 @@ nodes = Table(
     Column("boot_done_ms", BigInteger),
     Column("idle_ms", BigInteger, nullable=False, server_default="0"),
     Column("strikes", Values(Strike), nullable=False, server_default="[]"),
+    Column("foreign_gpus", Integer, nullable=False, server_default="0"),
+    Column("foreign_jobs", Listed, nullable=False, server_default="[]"),
+    Column("engine_text", Text, nullable=False, server_default=""),
     Column("price_nano_per_gpu_hour", BigInteger, nullable=False),
     Column("currency", Text, nullable=False),
 )
@@ -133,6 +136,12 @@ attempts = Table(
     Column("end", Value(End)),
     Column("give_up", Listed, nullable=False, server_default="[]"),
     Column("want", Integer),
+    Column("pool", Text),
+    Column("job", Text),
+    Column("launched_ms", BigInteger),
+    Column("job_text", Text, nullable=False, server_default=""),
+    Index("ix_attempts_hosted", "pool", sqlite_where=text("ended_ms IS NULL"),
+          postgresql_where=text("ended_ms IS NULL")),
 )
 
 members = Table(

@@ -15,13 +15,16 @@ from gangline.model.volume import FileEntry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A machine of the fleet. `origin` is "file" (declared) or "made" (provisioned); "dropped" when the
-    file names it no longer, "retired" when the file names it and its pool does without it: asked to, or
-    because it did not come.
+    """A machine of the fleet. `origin` is "file" (declared), "made" (provisioned) or "seen" (its engine has it);
+    "dropped" when the file names it no longer, "retired" when the file names it and its pool does without
+    it: asked to, or because it did not come.
 
     `healthy` is false from the loss of its supervisor until the next one says hello. `idle_ms` is since
     when no lease holds any of it, as long as none does; 0 when that is not known. `strikes` are the ends
     of attempts blamed on it within a day up to the last one.
+
+    Of a node of another system: `foreign_gpus` are those that its other users hold, by their `foreign_jobs`,
+    and `engine_text` are its engine's own words on its state.
     """
 
     name: str
@@ -37,7 +40,7 @@ class Node:
     domain: str | None = None
     address: str
     emulated: bool
-    origin: Literal["file", "made", "dropped", "retired"]
+    origin: Literal["file", "made", "seen", "dropped", "retired"]
     lifecycle: NodeLifecycle
     drain_owner: str | None = None
     drain_reason: str = ""
@@ -46,6 +49,9 @@ class Node:
     boot_done_ms: int | None = None
     idle_ms: int = 0
     strikes: tuple[Strike, ...] = ()
+    foreign_gpus: int = 0
+    foreign_jobs: tuple[str, ...] = ()
+    engine_text: str = ""
     price_nano_per_gpu_hour: int
     currency: str
 
@@ -124,6 +130,9 @@ class Attempt:
 
     `issued_ms` is when its present orders were issued. `want` is the size an elastic gang is told to
     start again with, `give_up` the nodes it gives back when this attempt is down.
+
+    `pool` is where it runs as a job of another system, and None elsewhere. `job` is that system's id of it
+    since `launched_ms`; before, it may have been asked for or not. `job_text` are its words on the job.
     """
 
     gang: str
@@ -146,6 +155,10 @@ class Attempt:
     end: End | None = None
     give_up: tuple[str, ...] = ()
     want: int | None = None
+    pool: str | None = None
+    job: str | None = None
+    launched_ms: int | None = None
+    job_text: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

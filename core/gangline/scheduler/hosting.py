@@ -1,0 +1,147 @@
+"""Pools of other systems, from the loop's side: nodes follow what is seen, attempts become jobs, jobs that are
+over end their attempts."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from gangline.engines.base import SeenNode, job_name
+from gangline.scheduler.crew import Crew, Look, Outcome
+from gangline.service import jobs, sights
+from gangline.service.jobs import Act, Case, Shown
+from gangline.store import Store
+
+_log = logging.getLogger("gangline.engines")
+
+
+@dataclass(slots=True)
+class Hosting:
+    """All crews of a server, and the attempts that are theirs. One thread, the loop's, calls it; any may `note`."""
+
+    store: Store
+    crews: tuple[Crew, ...]
+    fleet_id: str
+    now_ms: Callable[[], int]
+    _cases: dict[str, Case] = field(init=False, default_factory=dict)  # by job name
+    _names: dict[str, str] = field(init=False, default_factory=dict)  # of each gang's present job
+    _touched: set[str] | None = field(init=False, default=None)  # gangs to read again; None: all of them
+    _notes: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _looks: dict[int, Look] = field(init=False, default_factory=dict)
+    _nodes: dict[int, dict[str, SeenNode]] = field(init=False, default_factory=dict)
+    _over_ms: dict[str, int] = field(init=False, default_factory=dict)  # since when a job has no attempt any more
+    _on_news: Callable[[], None] | None = field(init=False, default=None)
+    due_ms: int | None = field(init=False, default=None)
+
+    def start(self, on_news: Callable[[], None]) -> None:
+        """Begin to look; `on_news` is called, from any thread, when `observe` has something to take."""
+        self._on_news = on_news
+        for crew in self.crews:
+            crew.on_news = on_news
+            crew.start()
+
+    def follow(self, crews: tuple[Crew, ...]) -> None:
+        """Other crews from now on. Those whose pools are as they were go on."""
+        kept = [next((old for old in self.crews if old.pools == new.pools), new) for new in crews]
+        for old in self.crews:
+            if not any(old is crew for crew in kept):
+                old.stop()
+        for crew in kept:
+            if not any(crew is old for old in self.crews) and self._on_news is not None:
+                crew.on_news = self._on_news
+                crew.start()
+        self.crews = tuple(kept)
+        self._looks, self._nodes = {}, {}
+
+    def stop(self) -> None:
+        for crew in self.crews:
+            crew.stop()
+
+    def note(self, gangs: set[str]) -> None:
+        """These gangs have changed."""
+        with self._notes:
+            if self._touched is not None:
+                self._touched |= gangs
+
+    def observe(self) -> None:
+        """Takes what the crews have seen and done into the store."""
+        self.due_ms = None
+        if not self.crews:
+            return
+        self._read()
+        for number, crew in enumerate(self.crews):
+            look, outcomes = crew.collect()
+            for outcome in outcomes:
+                self._note_launch(outcome)
+            if look is not None:
+                self._looks[number] = look
+                self._nodes[number] = sights.follow(self.store, crew.pools, look.sight.nodes,
+                                                    self._nodes.get(number, {}), now_ms=self.now_ms())
+
+    def act(self) -> None:
+        """Asks the crews for what is missing, and ends attempts whose job is over."""
+        if not self.crews:
+            return
+        self._read()
+        for number, crew in enumerate(self.crews):
+            self._act_by(number, crew)
+
+    def _read(self) -> None:
+        with self._notes:
+            touched, self._touched = self._touched, set()
+        if touched is not None and not touched:
+            return
+        if touched is None:
+            self._cases, self._names = {}, {}
+        for gang in touched or ():
+            self._cases.pop(self._names.pop(gang, ""), None)
+        for gang, case in jobs.cases(self.store, touched).items():
+            name = job_name(self.fleet_id, gang, case.attempt.number)
+            self._cases[name], self._names[gang] = case, name
+
+    def _note_launch(self, outcome: Outcome) -> None:
+        case = self._cases.get(outcome.name)
+        if case is None:
+            return
+        if outcome.job is not None:
+            jobs.launched(self.store, case, outcome.job, now_ms=self.now_ms())
+        elif outcome.final:
+            jobs.refused(self.store, case, outcome.error, now_ms=self.now_ms())
+        else:
+            jobs.told(self.store, case, outcome.error)
+
+    def _act_by(self, number: int, crew: Crew) -> None:
+        look, now_ms = self._looks.get(number), self.now_ms()
+        shown = {} if look is None else {job.name: job for job in look.sight.jobs}
+        pools = {pool.name for pool in crew.pools}
+        launches, stops = [], {}
+        mine = {name: case for name, case in self._cases.items() if case.attempt.pool in pools}
+        for name, case in mine.items():
+            told = None if look is None or name in look.busy else Shown(job=shown.get(name), began_ms=look.began_ms)
+            match jobs.act_on(case, told, now_ms):
+                case Act.LAUNCH:
+                    launches.append(jobs.job_of(case, self.fleet_id))
+                case Act.STOP:
+                    stops[name] = 0.0
+                case Act.BURY:
+                    assert told is not None
+                    self._due(jobs.bury(self.store, case, told, self._nodes.get(number, {}), now_ms=now_ms))
+                case Act.KEEP:
+                    if told is not None and told.job is not None:
+                        jobs.told(self.store, case, told.job.text)
+        if look is not None:
+            stops |= dict.fromkeys(self._strays(look, set(mine), now_ms), 0.0)
+        crew.want(launches, stops, active=bool(mine) or bool(self._over_ms))
+
+    def _strays(self, look: Look, known: set[str], now_ms: int) -> list[str]:
+        there = {job.name for job in look.sight.jobs}
+        self._over_ms = {name: since for name, since in self._over_ms.items() if name in there and name not in known}
+        for name in there - known:
+            self._over_ms.setdefault(name, now_ms)
+        return jobs.stray(look.sight.jobs, self.fleet_id, known, self._over_ms, now_ms)
+
+    def _due(self, due_ms: int | None) -> None:
+        if due_ms is not None:
+            self.due_ms = due_ms if self.due_ms is None else min(self.due_ms, due_ms)
