@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import yaml
 from hub import Hub
-from kube_toy.cluster import ADMIN, ToyCluster
+from kube_toy.cluster import ToyCluster
+from kube_toy.rights import Rights
 from kube_toy.store import NODES, PODS
 from rig import FLEET, OTHER_FLEET, Trait, supervision
 
@@ -18,16 +21,28 @@ from gangline.model.fleet import Pool
 
 NODE_NAMES = ("node-a", "node-b", "node-c", "node-d")
 GPUS = 4
+DEPLOY = Path(__file__).parents[2] / "deploy/kubernetes"
+SERVER = "server-token"
+NAMESPACE, ACCOUNT = "gangline", "gangline-server"
 PATIENCE_S = 20.0
 
 
 def kube_pool(**settings: Any) -> Pool:
     """A pool of H100 nodes whose image is this machine's own Python."""
-    import sys
-
     top = {key: settings.pop(key) for key in ("mode", "gpu", "python") if key in settings}
     return Pool.parse({"name": "h100", "engine": "kubernetes", "gpu": f"H100:{GPUS}", "python": sys.executable,
-                       "kubernetes": {"image": "here", "labels": {"pool": "h100"}, **settings}, **top})
+                       "kubernetes": {"image": "here", "namespace": NAMESPACE, "labels": {"pool": "h100"}, **settings}, **top})
+
+
+def shipped() -> list[dict[str, Any]]:
+    """Every manifest in deploy/kubernetes, but for what only kustomize and Gangline read."""
+    return [item for path in sorted(DEPLOY.glob("*.yaml")) if path.name not in ("kustomization.yaml", "fleet.yaml")
+            for item in yaml.safe_load_all(path.read_text())]
+
+
+def shipped_rights() -> Rights:
+    """Those of the server's account."""
+    return Rights(shipped(), NAMESPACE, ACCOUNT)
 
 
 class Settled(KubernetesEngine):
@@ -53,10 +68,10 @@ class KubeRig:
     pool, nodes, gpu_type, gpus = "h100", NODE_NAMES, "H100", GPUS
     traits = frozenset(Trait)
 
-    def __init__(self, folder: Path, hub: Hub, token: str = ADMIN, toy: ToyCluster | None = None,
-                 **settings: Any) -> None:
-        self.hub, self._token, self._pool, self._folder = hub, token, kube_pool(**settings), folder
-        self.toy = toy or ToyCluster(folder)
+    def __init__(self, folder: Path, hub: Hub, *, groups: bool = True, **settings: Any) -> None:
+        self.hub, self._pool, self._folder = hub, kube_pool(**settings), folder
+        self.rights = shipped_rights()
+        self.toy = ToyCluster(folder, {SERVER: self.rights}, groups=groups)
         for index, name in enumerate(NODE_NAMES):
             self.toy.add_node(name, GPUS, {
                 "pool": "h100", "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
@@ -95,7 +110,7 @@ class KubeRig:
 
     def _engine(self, fleet: str) -> Settled:
         engine = Settled((self._pool,), self.supervision, self._folder, fleet,
-                         access=lambda: self.toy.access(self._token))
+                         access=lambda: self.toy.access(SERVER))
         engine.toy = self.toy
         self._made.append(engine)
         return engine

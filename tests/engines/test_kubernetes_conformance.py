@@ -1,4 +1,4 @@
-"""The conformance suite on the toy cluster, with real supervisors, with no more rights than are shipped."""
+"""The conformance suite on the toy cluster: real supervisors, and no more rights than are shipped."""
 
 from __future__ import annotations
 

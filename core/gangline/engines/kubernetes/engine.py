@@ -37,7 +37,6 @@ class KubernetesEngine:
     """
 
     name = "kubernetes"
-    standing = False
 
     def __init__(self, pools: tuple[Pool, ...], supervision: Supervision, home: Path, fleet: str,
                  access: Callable[[], Access] | None = None) -> None:
