@@ -31,7 +31,8 @@ def kube_pool(**settings: Any) -> Pool:
     """A pool of H100 nodes whose image is this machine's own Python."""
     top = {key: settings.pop(key) for key in ("mode", "gpu", "python") if key in settings}
     return Pool.parse({"name": "h100", "engine": "kubernetes", "gpu": f"H100:{GPUS}", "python": sys.executable,
-                       "kubernetes": {"image": "here", "namespace": NAMESPACE, "labels": {"pool": "h100"}, **settings}, **top})
+                       "kubernetes": {"image": "here", "namespace": NAMESPACE, "labels": {"pool": "h100"}, **settings},
+                       **top})
 
 
 def shipped() -> list[dict[str, Any]]:

@@ -10,7 +10,6 @@ from conformance import Conformance, undo
 from hub import Hub
 from kube_rig import KubeRig
 
-
 __all__ = ["undo"]  # the suite's own fixture
 
 

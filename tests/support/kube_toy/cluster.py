@@ -6,13 +6,13 @@ import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gangline.engines.kubernetes.access import Access
+from kube_toy import certificate
 from kube_toy.control import Controllers
 from kube_toy.kubelet import Kubelets
 from kube_toy.rights import Rights
 from kube_toy.serving import ApiServer
 from kube_toy.store import NAMESPACES, NODES, PODS, Object, Store
-
-from gangline.engines.kubernetes.access import Access
 
 ADMIN = "admin-token"
 GPU = "nvidia.com/gpu"
@@ -25,14 +25,14 @@ class ToyCluster:
     folder: Path
     tokens: dict[str, Rights | None] = field(default_factory=dict)
     groups: bool = True
-    jobsets: bool = True
 
     def __post_init__(self) -> None:
         self.store = Store()
         self.kubelets = Kubelets(self.store, self.folder)
         self.controllers = Controllers(self.store)
+        self._certificate, key = certificate.make(self.folder)
         self.api = ApiServer(self.store, {ADMIN: None, **self.tokens}, self.kubelets.log, groups=self.groups,
-                             jobsets=self.jobsets)
+                             certificate=(self._certificate, key))
         self.store.create(NAMESPACES, "", {"metadata": {"name": "default"}})
 
     def close(self) -> None:
@@ -41,7 +41,8 @@ class ToyCluster:
         self.kubelets.close()
 
     def access(self, token: str = ADMIN) -> Access:
-        return Access(self.api.url, ssl.create_default_context(), lambda _: {"Authorization": f"Bearer {token}"})
+        verify = ssl.create_default_context(cafile=str(self._certificate))
+        return Access(self.api.url, verify, lambda _: {"Authorization": f"Bearer {token}"})
 
     def kubeconfig(self, token: str = ADMIN) -> Path:
         path = self.folder / "kubeconfig"
@@ -50,7 +51,7 @@ apiVersion: v1
 kind: Config
 current-context: toy
 contexts: [{{name: toy, context: {{cluster: toy, user: toy}}}}]
-clusters: [{{name: toy, cluster: {{server: "{self.api.url}"}}}}]
+clusters: [{{name: toy, cluster: {{server: "{self.api.url}", certificate-authority: toy.crt}}}}]
 users: [{{name: toy, user: {{token: {token}}}}}]
 """)
         return path

@@ -10,7 +10,21 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from kube_toy.store import ALL, FOREGROUND, GROUPS, JOBS, JOBSETS, NODES, PODS, SERVICES, Kind, Object, Store, now, owner
+from kube_toy.store import (
+    ALL,
+    FOREGROUND,
+    GROUPS,
+    JOBS,
+    JOBSETS,
+    NODES,
+    PODS,
+    SERVICES,
+    Kind,
+    Object,
+    Store,
+    now,
+    owner,
+)
 
 _OVER = ("Succeeded", "Failed")
 _INDEX = "batch.kubernetes.io/job-completion-index"
@@ -160,7 +174,8 @@ def collect_garbage(store: Store) -> None:
             if references and not any(reference["uid"] in alive for reference in references):
                 store.delete(kind, meta.get("namespace", ""), meta["name"])
             elif FOREGROUND in meta.get("finalizers", ()):
-                blocking = [(child_kind, child) for child_kind in (PODS, JOBS) for child in owned(store, child_kind, item)]
+                blocking = [(child_kind, child) for child_kind in (PODS, JOBS)
+                            for child in owned(store, child_kind, item)]
                 for child_kind, child in blocking:
                     store.delete(child_kind, child["metadata"]["namespace"], child["metadata"]["name"],
                                  foreground=child_kind is JOBS)

@@ -155,7 +155,8 @@ class Kubelets:
                 where = next(mount for mount in container["volumeMounts"] if mount["name"] == volume["name"])
                 mounts[where["mountPath"]] = str(target)
         env = {key: os.environ[key] for key in _KEPT_ENV if key in os.environ}
-        env["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, filter(None, env.get("PYTHONPATH", "").split(os.pathsep))))
+        if search := env.get("PYTHONPATH"):
+            env["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, search.split(os.pathsep)))
         env |= {"KUBERNETES_SERVICE_HOST": "10.0.0.1", MARK: pod["metadata"]["uid"]}
         for source in container.get("envFrom", ()):
             env |= self._secret(space, source["secretRef"]["name"])

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from kube_toy import checking
 from kube_toy.rights import Act, Rights
-from kube_toy.store import ALL, GROUPS, JOBSETS, PODS, Kind, Object, Problem, Store, merged, selector
+from kube_toy.store import ALL, GROUPS, PODS, Kind, Object, Problem, Store, merged, selector
 
 _PATH = re.compile(r"/(?:api/(?P<core>v1)|apis/(?P<group>[^/]+/[^/]+))(?:/namespaces/(?P<namespace>[^/]+)(?=/))?"
                    r"/(?P<plural>[a-z]+)(?:/(?P<name>[^/]+))?(?:/(?P<sub>[a-z]+))?")
@@ -63,20 +65,25 @@ class Faults:
 
 
 class ApiServer:
-    """Listens on loopback; `tokens` says who may do what, None standing for everything."""
+    """Listens on loopback with TLS, as kubectl sends tokens over nothing else; `tokens` says who may do what, None
+    standing for everything."""
 
     def __init__(self, store: Store, tokens: dict[str, Rights | None], log: Callable[[Object], str | None], *,
-                 groups: bool = True, jobsets: bool = True) -> None:
+                 certificate: tuple[Path, Path], groups: bool = True) -> None:
         self.store, self.tokens, self.log = store, tokens, log
-        self.kinds = tuple(kind for kind in ALL if (groups or kind is not GROUPS) and (jobsets or kind is not JOBSETS))
+        self.kinds = tuple(kind for kind in ALL if groups or kind is not GROUPS)
         self.faults = Faults()
         self.asked: list[Ask] = []
         self.epoch = 0  # watches of an earlier one are cut
         self.closing = False
         self._server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"api": self}))
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(*certificate)
+        # The handshake belongs to the thread of the connection, not to the one that accepts.
+        self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="toy-api", daemon=True)
         self._thread.start()
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self.url = f"https://127.0.0.1:{self._server.server_address[1]}"
 
     def close(self) -> None:
         self.closing = True
@@ -235,7 +242,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._serve()
         except Problem as problem:
             self.reply(problem.code, problem.status(), problem.retry_after_s)
-        except (ConnectionError, TimeoutError):
+        except OSError:
             self.close_connection = True
 
     def _serve(self) -> None:

@@ -90,6 +90,8 @@ class Store:
             if kind.namespaced:
                 meta["namespace"] = namespace
             item |= {"apiVersion": kind.group_version, "kind": kind.kind}
+            if kind is PODS:
+                item.setdefault("status", {"phase": "Pending"})
             return self._put(kind, (namespace, name), item)
 
     def update(self, kind: Kind, namespace: str, name: str, item: Object, *, status: bool = False) -> Object:

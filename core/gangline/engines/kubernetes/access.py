@@ -99,7 +99,8 @@ class _Config:
         return Rejected(text, field=str(self.path), fix=fix)
 
     def entry(self, group: str, kind: str, name: object) -> dict[str, Any]:
-        for entry in self.whole.get(group) or ():
+        entries = self.whole.get(group)
+        for entry in entries if isinstance(entries, list) else ():
             if isinstance(entry, dict) and entry.get("name") == name and isinstance(entry.get(kind), dict):
                 found: dict[str, Any] = entry[kind]
                 return found

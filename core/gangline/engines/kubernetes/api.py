@@ -53,7 +53,8 @@ class Api:
         self._closed.set()
         for open_socket in tuple(self._sockets):
             with contextlib.suppress(OSError):
-                open_socket.shutdown(socket.SHUT_RDWR)
+                # Not the method of a TLS socket, which is not for two threads.
+                socket.socket.shutdown(open_socket, socket.SHUT_RDWR)
 
     def release(self) -> None:
         """Give the sockets back, once nobody calls any more."""

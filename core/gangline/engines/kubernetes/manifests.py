@@ -16,6 +16,7 @@ from gangline.engines.kubernetes.api import Object
 from gangline.engines.kubernetes.inventory import kubernetes
 from gangline.engines.kubernetes.pod import TOKEN_FILE, pod_spec
 from gangline.engines.supervision import Supervision
+from gangline.model.engine import Kubernetes
 from gangline.model.errors import Rejected
 from gangline.model.fleet import Pool
 
@@ -59,24 +60,20 @@ def manifests(pool: Pool, job: Job, supervision: Supervision, fleet: str) -> Man
         raise Rejected("a job on several nodes takes whole ones", field=job.name)
     known = pool if pool.python else pool.model_copy(update={"python": _PYTHON})
     argv = supervision.argv(known, job, token_file=TOKEN_FILE)
-    labels = _labels(job, fleet)
-    wanted = [[]] if queued else [[part.node] for part in job.nodes]
-    if settings.job_kind == "jobset":
-        wanted = wanted * len(job.nodes) if queued else wanted
-        pods = [_template({**labels, names.INDEX: str(index)}, pod_spec(pool, settings, job, argv, nodes))
-                for index, nodes in enumerate(wanted)]
-        workload, owned = _jobset(job, pods), []
+    labels, nodes = _labels(job, fleet), [] if queued else [part.node for part in job.nodes]
+    owned: list[Object] = []
+    if settings.job_kind == "jobset":  # which makes a headless service of its own
+        workload = _jobset(job, [
+            _template({**labels, names.INDEX: str(index)}, pod_spec(pool, settings, job, argv, nodes[index:index + 1]))
+            for index in range(len(job.nodes))])
     else:
-        nodes = [node for nodes in wanted for node in nodes]
         workload = _job(job, _template(labels, pod_spec(pool, settings, job, argv, nodes)))
-        owned = [_service(job, settings.namespace, labels)]
+        owned.append(_service(job, settings.namespace, labels))
     queue = {names.KUEUE_QUEUE: settings.queue} if queued and settings.queue else {}
     workload["metadata"] = {"name": job.name, "namespace": settings.namespace, "labels": {**labels, **queue},
                             "annotations": {names.SLOT: job.slot, names.TENANT: job.tenant, names.TITLE: job.title}}
     if len(job.nodes) > 1:
-        for template in _templates(workload):
-            template["spec"]["schedulingGroup"] = {"podGroupName": job.name}
-        owned.append(_group(job, settings.namespace, settings.priority_class, labels))
+        owned.append(_grouped(workload, job, settings, labels))
     return Manifests(workload=workload, owned=tuple(owned), queued=queued)
 
 
@@ -142,13 +139,15 @@ def _service(job: Job, namespace: str, labels: dict[str, str]) -> Object:
             "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {names.JOB: job.name}}}
 
 
-def _group(job: Job, namespace: str, priority_class: str | None, labels: dict[str, str]) -> Object:
-    """All pods are started or none, and all are disrupted together."""
+def _grouped(workload: Object, job: Job, settings: Kubernetes, labels: dict[str, str]) -> Object:
+    """A group that the workload's pods now belong to: all are started or none, and all are disrupted together."""
+    for template in _templates(workload):
+        template["spec"]["schedulingGroup"] = {"podGroupName": job.name}
     spec: Object = {"schedulingPolicy": {"gang": {"minCount": len(job.nodes)}}, "disruptionMode": {"all": {}}}
-    if priority_class is not None:
-        spec["priorityClassName"] = priority_class
+    if settings.priority_class is not None:
+        spec["priorityClassName"] = settings.priority_class
     return {"apiVersion": GROUPS, "kind": "PodGroup",
-            "metadata": {"name": job.name, "namespace": namespace, "labels": labels}, "spec": spec}
+            "metadata": {"name": job.name, "namespace": settings.namespace, "labels": labels}, "spec": spec}
 
 
 def _templates(workload: Object) -> list[Object]:
