@@ -259,7 +259,8 @@ def test_a_drain_that_meets_other_writers_is_made_in_the_end(rig: KubeRig) -> No
     for _ in range(3):
         refuse(rig, "patch", NODES, Problem(409, "Conflict", "somebody was faster"))
     rig.engine.drain(NODE_NAMES[0], "ecc")
-    assert look(rig, NODE_NAMES[0]).status is NodeStatus.DRAINED
+    seen = look(rig, NODE_NAMES[0])
+    assert (seen.status, seen.text) == (NodeStatus.DRAINED, "gangline: ecc")
     for _ in range(20):
         refuse(rig, "patch", NODES, Problem(409, "Conflict", "somebody was faster"))
     with pytest.raises(Unavailable, match="others keep changing"):
@@ -271,7 +272,7 @@ def test_another_fleets_drain_is_not_ours_to_lift(rig: KubeRig) -> None:
     rig.engine.drain(NODE_NAMES[0], "ours too")
     rig.engine.resume(NODE_NAMES[0])
     seen = look(rig, NODE_NAMES[0])
-    assert (seen.status, seen.text) == (NodeStatus.DRAINED, "theirs")
+    assert (seen.status, seen.text) == (NodeStatus.DRAINED, "drained by fleet 0ddba115: theirs")
 
 
 def test_what_was_there_beside_a_drain_is_kept(rig: KubeRig) -> None:

@@ -53,7 +53,8 @@ class KubernetesEngine:
         """Nodes and jobs as the watches have told of them."""
         cluster = self._cluster()
         nodes = cluster.nodes.items()
-        return Sight(nodes=seen_nodes(tuple(self._pools.values()), nodes, cluster.foreign.items()),
+        return Sight(nodes=seen_nodes(tuple(self._pools.values()), nodes, cluster.foreign.items(),
+                                     self._fleet),
                      jobs=self._jobs(cluster))
 
     def poll_many(self, names: Collection[str]) -> Mapping[str, SeenJob]:

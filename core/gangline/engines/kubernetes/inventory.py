@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from gangline.engines.base import NodeStatus, SeenNode
+from gangline.engines.base import TAG, NodeStatus, SeenNode
 from gangline.engines.kubernetes.pod import tolerations
 from gangline.engines.kubernetes.seen import Node, Pod, Taint
 from gangline.fabric.products import gpu_type
@@ -29,7 +29,8 @@ _WORST = (NodeStatus.DOWN, NodeStatus.UNKNOWN, NodeStatus.BOOTING, NodeStatus.DR
 _PRODUCTS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "cloud.google.com/gke-accelerator")
 
 
-def seen_nodes(pools: Sequence[Pool], nodes: Iterable[Node], foreign: Iterable[Pod]) -> tuple[SeenNode, ...]:
+def seen_nodes(pools: Sequence[Pool], nodes: Iterable[Node], foreign: Iterable[Pod],
+               fleet: str) -> tuple[SeenNode, ...]:
     """Every node that belongs to one of the pools, to the first one whose labels it carries."""
     held: dict[str, list[Pod]] = {}
     for pod in foreign:
@@ -38,7 +39,7 @@ def seen_nodes(pools: Sequence[Pool], nodes: Iterable[Node], foreign: Iterable[P
     for node in sorted(nodes, key=lambda node: node.name):
         pool = next((pool for pool in pools if _belongs(node, pool)), None)
         if pool is not None:
-            seen.append(_seen(node, pool, held.get(node.name, [])))
+            seen.append(_seen(node, pool, held.get(node.name, []), fleet))
     return tuple(seen)
 
 
@@ -49,9 +50,9 @@ def _belongs(node: Node, pool: Pool) -> bool:
     return pool.ask.type == CPU or settings.gpu_resource in node.capacity.keys() | node.allocatable.keys()
 
 
-def _seen(node: Node, pool: Pool, foreign: list[Pod]) -> SeenNode:
+def _seen(node: Node, pool: Pool, foreign: list[Pod], fleet: str) -> SeenNode:
     resource = kubernetes(pool).gpu_resource
-    status, text = _state(node, pool)
+    status, text = _state(node, pool, fleet)
     holding = {f"{pod.namespace}/{pod.name}": pod.resources[resource] for pod in foreign if resource in pod.resources}
     return SeenNode(
         name=node.name, pool=pool.name, status=status, address=node.address, text=text, gpu_type=_type(node, pool),
@@ -71,12 +72,11 @@ def _type(node: Node, pool: Pool) -> str:
     return "" if product is None else gpu_type(product.upper().replace("_", "-"))
 
 
-def _state(node: Node, pool: Pool) -> tuple[NodeStatus, str]:
+def _state(node: Node, pool: Pool, fleet: str) -> tuple[NodeStatus, str]:
     """The worst of what is said about the node, and all that is said."""
     said = [(READY.get(node.ready, NodeStatus.UNKNOWN), "" if node.ready == "True" else _ready_words(node))]
     if node.unschedulable:
-        ours = node.drain_reason if node.drained_by is not None else ""
-        said.append((NodeStatus.DRAINED, ours or "SchedulingDisabled"))
+        said.append((NodeStatus.DRAINED, _cordon_words(node, fleet)))
     said += [(TAINTS.get(taint.key, NodeStatus.DRAINED), f"taint {taint}") for taint in node.taints
              if taint.key != _CORDON and taint.effect in ("NoSchedule", "NoExecute") and not tolerated(taint, pool)]
     resource = kubernetes(pool).gpu_resource
@@ -87,6 +87,16 @@ def _state(node: Node, pool: Pool) -> tuple[NodeStatus, str]:
 
 def _ready_words(node: Node) -> str:
     return f"Ready is {node.ready or 'not told'}{f' ({node.ready_text})' if node.ready_text else ''}"
+
+
+def _cordon_words(node: Node, fleet: str) -> str:
+    match node.drained_by:
+        case None:
+            return "SchedulingDisabled"
+        case by if by == fleet:
+            return f"{TAG}: {node.drain_reason}"  # by which the server knows its own
+        case by:
+            return f"drained by fleet {by}: {node.drain_reason}"
 
 
 def tolerated(taint: Taint, pool: Pool) -> bool:
