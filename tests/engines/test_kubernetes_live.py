@@ -30,9 +30,9 @@ class Sleeper(Supervision):
     """Says which arguments it got and stays."""
 
     def argv(self, pool: Pool, job: Job, *, token_file: str | None = None) -> list[str]:
-        code = f"import sys,time; open({token_file!r}).read(); print('welcomed', *sys.argv[1:], flush=True); " \
-               "time.sleep(3600)"
-        return ["python", "-c", code]
+        assert token_file is not None
+        code = "import sys,time; open(sys.argv[1]).read(); print('welcomed', *sys.argv[2:], flush=True); time.sleep(3600)"
+        return ["python", "-c", code, token_file]
 
 
 @pytest.fixture
