@@ -6,6 +6,8 @@ A test that needs something the engine has not got is not run; see `Trait`.
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -284,6 +286,13 @@ class Conformance:
         assert run.processes() == []
         for _ in range(2):  # over or not, to end it again is no error
             rig.engine.stop(run.name, 0.0)
+
+    def test_a_supervisor_that_dies_ends_its_whole_job(self, rig: Rig) -> None:
+        run = start(rig, rig.nodes[:2])
+        run.wait_started()
+        os.kill(run.guest.hellos[rig.nodes[1]]["pid"], signal.SIGKILL)
+        run.wait_over()
+        assert run.processes() == []
 
     def test_a_job_that_waits_can_be_stopped(self, rig: Rig) -> None:
         needs(rig, Trait.QUEUE)

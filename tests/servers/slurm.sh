@@ -71,7 +71,8 @@ KillWait=5
 MinJobAge=120
 SuspendProgram=$dir/suspend
 ResumeProgram=$dir/resume
-SuspendTime=-1
+SuspendTime=86400
+SuspendExcParts=train
 SuspendTimeout=5
 ResumeTimeout=60
 NodeName=DEFAULT CPUs=8 Boards=1 SocketsPerBoard=2 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=32000 Gres=gpu:h100:8
@@ -90,10 +91,14 @@ AutoDetect=off
 NodeName=n[1-$nodes],c1 Name=gpu Type=h100 File=$dir/dev/gpu[0-7]
 CONF
   echo "CgroupPlugin=cgroup/v1" >"$dir/cgroup.conf"
-  local here
-  here=$(realpath "$0")
-  printf '#!/bin/sh\nfor node in $(scontrol show hostnames "$1"); do %q start %q "$node"; done\n' "$here" "$dir" >"$dir/resume"
-  printf '#!/bin/sh\nfor node in $(scontrol show hostnames "$1"); do %q cut %q "$node"; done\n' "$here" "$dir" >"$dir/suspend"
+  local verb what
+  for verb in resume suspend; do # slurmctld runs them without any PATH
+    [ $verb = resume ] && what=start || what=cut
+    { echo '#!/bin/sh'
+      echo 'export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
+      printf 'for node in $(scontrol show hostnames "$1"); do %q %s %q "$node"; done\n' "$(realpath "$0")" $what "$dir"
+    } >"$dir/$verb"
+  done
   chmod 755 "$dir/resume" "$dir/suspend"
 }
 
@@ -111,7 +116,7 @@ up() { # up NODES
   runuser -u munge -- munged --force --num-threads=2 --socket="$dir/munge/socket" --key-file="$dir/munge/key" \
     --pid-file="$dir/munge/pid" --log-file="$dir/munge/log" --seed-file="$dir/munge/seed"
   slurmctld -c
-  for i in $(seq "$1"); do slurmd -N "n$i"; done
+  for i in $(seq "$1"); do start "n$i"; done
   for _ in $(seq 300); do
     [ "$(sinfo -h -N -p train -t idle -o %N 2>/dev/null | wc -l)" = "$1" ] && return
     sleep 0.1
@@ -120,6 +125,10 @@ up() { # up NODES
   sinfo -N -l >&2
   tail -5 "$dir"/log/*.log >&2
   return 1
+}
+
+start() { # start NODE; the cloud node claims that its machine has just booted, else it is not believed to be woken
+  if [ "$1" = c1 ]; then slurmd -b -N "$1"; else slurmd -N "$1"; fi
 }
 
 steps() { # steps NODE: the processes of all jobs there; a slurmstepd is known by its daemon's log, which it holds
@@ -144,7 +153,7 @@ down() {
 
 case ${1:-} in
   up) up "${3:-4}" ;;
-  start) slurmd -N "${3:?}" ;;
+  start) start "${3:?}" ;;
   cut) cut_off "${3:?}" ;;
   down) down ;;
   *) echo "slurm.sh: up, start, cut or down" >&2; exit 2 ;;

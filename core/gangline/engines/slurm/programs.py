@@ -55,6 +55,8 @@ class Programs:
     def environment(self) -> dict[str, str]:
         """What programs, and through sbatch jobs, have of ours."""
         kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        if "PYTHONPATH" in kept:  # what is relative here is nothing there
+            kept["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, kept["PYTHONPATH"].split(os.pathsep)))
         return {**kept, "SLURM_CONF": self.settings.conf} if self.settings.conf is not None else kept
 
 
