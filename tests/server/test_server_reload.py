@@ -39,7 +39,7 @@ def test_a_reload_follows_the_home_s_file_once_there_is_one(server: Any) -> None
 @pytest.mark.parametrize(("written", "words"), [
     ("pools: [", "is not YAML"),
     ("pools: []", "pools"),
-    (text(engine="slurm"), "the slurm engine is not available yet"),
+    (text(engine="slurm"), "needs a block `slurm:`"),
     (text(min=5), r"max \(4\) is below min \(5\)"),
 ])
 def test_a_file_of_no_use_changes_nothing(server: Any, written: str, words: str) -> None:

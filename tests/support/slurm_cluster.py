@@ -8,7 +8,8 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,8 +41,29 @@ class SlurmCluster:
     def start(self, node: str) -> None:
         _script("start", self.folder, node)
 
+    def revive(self, node: str) -> None:
+        """The node is back, and idle."""
+        self.start(node)
+        _until(lambda: self.states(node) == {"idle"}, f"{node} to be idle")
+
+    def wait_job(self, job: str, *states: str) -> None:
+        _until(lambda: self.run("squeue", "-h", "-t", "all", "-j", job, "-o", "%T") in states, f"job {job}")
+
+    def end(self, job: str) -> None:
+        """Somebody's job is over."""
+        self.run("scancel", "-s", "KILL", job)
+        self.run("scancel", job)
+        self.wait_job(job, "CANCELLED", "FAILED", "COMPLETED")
+
     def states(self, node: str) -> set[str]:
         return set(self.run("sinfo", "-h", "-N", "-n", node, "-O", "StateComplete:;").split(";")[0].split("+"))
+
+
+def _until(done: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < deadline, f"waited 60s for {what}"
+        time.sleep(0.1)
 
 
 def need_slurm() -> None:

@@ -46,6 +46,8 @@ class Pool(Wire):
     mode: Literal["pinned", "delegated"] = Field(
         default="pinned", description="who chooses the nodes: Gangline, or the engine's queue")
     python: Plain | None = Field(default=None, description="of the supervisors there [default: the server's]")
+    lease: Seconds = Field(default=120.0, ge=10, description="how long supervisors of other machines go on without "
+                           "the server; a machine that vanishes is replaced after that")
     node_home: Absolute | None = Field(default=None, description="folder on each node [default: /tmp/gangline-UID]")
     gpu: str = CPU
     zone: Name = "local"

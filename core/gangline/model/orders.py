@@ -149,7 +149,8 @@ class Started(_About):
 
 
 class RankExit(_About):
-    """One rank ended. `result` is its JSON value when it ended well."""
+    """One rank ended. `result` is its JSON value when it ended well. `peer`: ranks of other nodes were gone, so
+    its own node is not to blame."""
 
     kind: Literal["rank_exit"] = "rank_exit"
     rank: int
@@ -157,6 +158,7 @@ class RankExit(_About):
     signal: str | None = None
     cause: Cause
     text: str = ""
+    peer: bool = False
     last_lines: tuple[str, ...] = ()
     result: Any = None
 

@@ -52,6 +52,7 @@ class Supervisor:
         self._address, self._warm = address, template_socket is not None
         self._trees: dict[About, Tree] = {}
         self._leave = asyncio.Event()
+        self._over = False  # the attempt of its job is, so it leaves of its own accord
         self._welcome = Welcome(lease_s=_FIRST_WORD_S, poll_s=1.0)
         self._welcomed = asyncio.Event()
 
@@ -124,6 +125,7 @@ class Supervisor:
             self._obey(orders)
             if self._job is not None and not orders.orders:
                 _LOG.info("attempt %d of %s is over", self._job.attempt, self._job.gang)
+                self._over = True
                 self._leave.set()
 
     def _obey(self, orders: Orders) -> None:
@@ -193,15 +195,19 @@ class Supervisor:
         await self._node.link.close()
 
     async def _say_last_words(self) -> None:
-        delivering = [asyncio.create_task(work) for work in (
-            self._node.logs.deliver(), self._node.outbox.deliver())]
+        # An engine that ends a job knows why; a supervisor that it ends knows only that it was told to leave.
+        ended_by_engine = self._job is not None and not self._over
+        delivering = [asyncio.create_task(self._node.logs.deliver())]
+        if not ended_by_engine:
+            delivering.append(asyncio.create_task(self._node.outbox.deliver()))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_WORDS_S):
                 for tree in self._trees.values():
                     await tree.over.wait()
-                said = asyncio.create_task(self._node.outbox.empty())
-                await asyncio.wait((said, *delivering), return_when=asyncio.FIRST_COMPLETED)
-                said.cancel()
+                if not ended_by_engine:
+                    said = asyncio.create_task(self._node.outbox.empty())
+                    await asyncio.wait((said, *delivering), return_when=asyncio.FIRST_COMPLETED)
+                    said.cancel()
         for work in delivering:
             work.cancel()
         await asyncio.gather(*delivering, return_exceptions=True)

@@ -20,7 +20,7 @@ from gangline.node.assemble import Assembled, DamagedVersion, Node, assemble, ca
 from gangline.node.logs import last_lines
 from gangline.node.outbox import About
 from gangline.node.rank_socket import Caller
-from gangline.node.verdict import Ending, judge
+from gangline.node.verdict import Ending, judge, lost_its_peers
 
 _LOG = logging.getLogger(__name__)
 _LAST_LINES = 20
@@ -158,14 +158,17 @@ class Tree:
         self._node.logs.look()
         lines = last_lines(ready.place.log(rank), _LAST_LINES)
         noted = ready.place.stopped(rank).exists()
-        cause, text = judge(Ending(
+        ending = Ending(
             rank=rank, code=code, signal=signal_name, last_lines=lines, ended_because=self._ended_because,
             ended_as=self._ended_as, oom_killed=self._oom_killed(ready), starting=self._is_starting(),
-            master_port=self._task.master_port, stopped=noted or self._asked))
+            master_port=self._task.master_port, stopped=noted or self._asked,
+            peers=len(self._task.nodes) > 1)
+        cause, text = judge(ending)
         well = cause is Cause.SUCCESS
         gang, attempt, generation = self.about
         self._put(RankExit(gang=gang, attempt=attempt, generation=generation, rank=rank, exit_code=code,
                            signal=signal_name, cause=cause, text=text, last_lines=() if well else lines,
+                           peer=cause is Cause.LOST and lost_its_peers(ending),
                            result=_read_result(ready.place.result(rank)) if well else None))
         if not well:
             # Ranks agree to stop before every node has heard that it should: let this one's leave, too.

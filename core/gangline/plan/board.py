@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
+from operator import attrgetter
 
 import numpy as np
 
-from gangline.model.gpu import GpuAsk
-from gangline.plan.counter import Counter
-from gangline.plan.demand import Demand, demand_of
+from gangline.plan.counter import LEASED, Counter, Gone
+from gangline.plan.demand import Demand, Need, demand_of
 from gangline.plan.fleet import DOWN_MS, Bools, Ints
-from gangline.plan.outcome import NodeChoice
 from gangline.plan.parts import Parts, Useless
 from gangline.plan.policy import Policy
 from gangline.plan.snapshot import UNKNOWN_MS, Held, PendingGang, Snapshot
@@ -38,8 +38,8 @@ class Board:
 
     `ready` is when a row is whole by what is known of its leases and its boot (DOWN_MS: never); `open`
     says that it is whole, in service and unclaimed now. `claim` is the index of the row's claim or -1.
-    Whole rows that were taken are written into the columns when somebody next looks at one. `log` tells
-    what is derived from the columns which rows changed: row for a lease, ~row for a claim.
+    Whole rows that were taken are written into the columns when somebody next looks at one. The log tells
+    what is derived from the columns which rows of a GPU type changed.
     """
 
     def __init__(self, snapshot: Snapshot, policy: Policy, now_ms: int) -> None:
@@ -61,7 +61,7 @@ class Board:
         self.claimers: set[str] = set()
         self.horizon_ms = 0  # the latest known instant of any claim
         self.given_back: dict[int, int] = {}  # row -> GPUs that are free from the next pass on
-        self.log: list[int] = []
+        self._log: dict[str, list[Gone]] = {kind: [] for kind in self.map.types}
         self.usage = Usage(snapshot, fair=policy.fair)
         emulated = bool(self.map.emulated.any())
         self.kinds = (False, True) if emulated and not self.map.emulated.all() else (emulated,)  # real nodes first
@@ -86,7 +86,7 @@ class Board:
     @cached_property
     def least_priority(self) -> int:
         """The lowest priority of any running gang."""
-        return min((run.priority for run in self.snapshot.running), default=1 << 31)
+        return min(map(attrgetter("priority"), self.snapshot.running), default=1 << 31)
 
     def _coming(self) -> Ints:
         """When each row is in service: 0 now, DOWN_MS never, an instant when it boots or could be asked for."""
@@ -137,32 +137,37 @@ class Board:
             allowed |= self.claim == index
         return allowed
 
-    def counter(self, mask: Bools, emulated: bool, variant: Variant, block: int = 0) -> Counter:
-        """Whole open rows of the mask, counted by subtree. Equal masks of one map are one object."""
-        key = (id(mask), emulated, variant, block)
+    def counter(self, need: Need, emulated: bool, variant: Variant, block: int = 0) -> Counter:
+        """Whole open rows that meet the need, counted by subtree. Equal masks of one map are one object."""
+        key = (id(need.mask), emulated, variant, block)
         known = self._counters.get(key)
         if known is None:
-            rows = self.of_kind(mask, emulated) & (self.whole & self.allowed(variant) if variant else self.open)
-            made = Counter(self.map, rows, block, len(self.log))
-            self._counters[key] = made, mask  # the mask is kept, so that no other gets its id
-            return made
-        if known[0].cursor < len(self.log):
-            known[0].sync(self.log, lambda row: int(self.claim[row]) in variant)
+            rows = self.of_kind(need.mask, emulated) & (self.whole & self.allowed(variant) if variant else self.open)
+            # The mask is kept, so that no other gets its id.
+            known = self._counters[key] = Counter(self.map, rows, block, self._log[need.ask.type], variant), need.mask
         return known[0]
 
-    def parts(self, mask: Bools, emulated: bool, variant: Variant) -> Parts:
-        """The rows of the mask with free GPUs that are open, by how well they suit parts."""
-        key = (id(mask), emulated, variant)
+    def parts(self, need: Need, emulated: bool, variant: Variant) -> Parts:
+        """The rows with free GPUs that could give a part and are open, by how well they suit parts."""
+        key = (id(need.parts), emulated, variant)
+        log = self._log[need.ask.type]
         known = self._parts.get(key)
         if known is None:
-            rows = self.of_kind(mask, emulated) & self.in_service & (self.free > 0) & self.allowed(variant)
-            found = Parts(self.map, rows, self.free, self.leaf_whole, len(self.log))
-            self._parts[key] = found, mask
+            rows = self.of_kind(need.parts, emulated) & self.in_service & (self.free > 0) & self.allowed(variant)
+            found = Parts(self.map, rows, self.free, self.leaf_whole, len(log))
+            self._parts[key] = found, need.parts
             return found
         found = known[0]
-        if found.cursor < len(self.log):
-            found.sync(self.log, lambda row: self.claim[row] < 0 or int(self.claim[row]) in variant, self.free)
+        if found.cursor < len(log):
+            found.sync(log, lambda row: self.claim[row] < 0 or int(self.claim[row]) in variant, self.free)
         return found
+
+    def _gone(self, rows: list[int], claim: int) -> Gone:
+        return Gone(rows, self.map.lines.split(rows), claim, {self.map.type_of[row] for row in rows})
+
+    def _note(self, gone: Gone) -> None:
+        for kind in gone.types:
+            self._log[kind].append(gone)
 
     def of_kind(self, mask: Bools, emulated: bool) -> Bools:
         """The real or the emulated rows of a mask."""
@@ -190,16 +195,16 @@ class Board:
         """The rows whose parts this pass has leased, with `until`."""
         return self._until.items()
 
-    def take_whole(self, rows: list[int], gang: PendingGang) -> None:
-        """Lease whole rows to the gang."""
+    def take_whole(self, rows: list[int], gang: PendingGang, gone: Gone | None = None) -> None:
+        """Lease whole rows to the gang; `gone` says the same for the log, if known."""
         self._unwritten.append((rows, self._ends_ms(gang, self.now_ms)))
-        self.log += rows
+        self._note(self._gone(rows, LEASED) if gone is None else gone)
         if self.usage.counting:
-            self.usage.add(gang.tenant, [(self.map.values[row].gpu.type, int(self.map.count[row])) for row in rows])
+            self.usage.add(gang.tenant, [(self.map.type_of[row], int(self.map.count[row])) for row in rows])
 
     def _write(self) -> None:
         taken, self._unwritten = self._unwritten, []
-        rows = np.fromiter((row for mine, _ in taken for row in mine), np.int64)
+        rows = np.fromiter(chain.from_iterable(mine for mine, _ in taken), np.int64)
         self._free[rows] = 0
         self._taken[rows] = True
         self._whole[rows] = self._open[rows] = False
@@ -245,11 +250,11 @@ class Board:
     def take_part(self, row: int, gpus: Sequence[int], gang: PendingGang) -> None:
         """Lease some GPUs of a row to the gang."""
         self._hold_part(row, gpus, self._ends_ms(gang, self.now_ms))
-        self.usage.add(gang.tenant, ((self.map.values[row].gpu.type, len(gpus)),))
+        self.usage.add(gang.tenant, ((self.map.type_of[row], len(gpus)),))
 
     def retake_part(self, row: int, gpus: Sequence[int], gang: PendingGang) -> None:
         """The gang starts again on the GPUs it holds."""
-        self.usage.add(gang.tenant, ((self.map.values[row].gpu.type, len(gpus)),))
+        self.usage.add(gang.tenant, ((self.map.type_of[row], len(gpus)),))
         self._lease(row, gpus, self._ends_ms(gang, self.now_ms))
 
     def give_back(self, gang: PendingGang, nodes: Iterable[str]) -> None:
@@ -284,7 +289,7 @@ class Board:
         self._lease(row, gpus, until_ms)
         self.free[row] -= len(gpus)
         self.whole[row] = self.open[row] = False
-        self.log.append(row)
+        self._note(self._gone([row], LEASED))
 
     def free_gpus(self, row: int) -> tuple[int, ...]:
         return tuple(np.flatnonzero(self.until(row) == 0).tolist())
@@ -301,13 +306,13 @@ class Board:
     def _claim_rows(self, rows: Ints, gang: str, at_ms: int, until_ms: int) -> None:
         new = rows[self.claim[rows] < 0]
         self.claim[new] = len(self.claims)
+        self._note(self._gone(new.tolist(), len(self.claims)))
         self.claim_until[rows] = np.maximum(self.claim_until[rows], until_ms)
         self.open[rows] = False
         self.claims.append(Claim(gang, at_ms))
         self.claimers.add(gang)
         if at_ms < UNKNOWN_MS:
             self.horizon_ms = max(self.horizon_ms, at_ms)
-        self.log += [~row for row in new.tolist()]
 
     def ask(self, rows: Ints) -> None:
         """Their pools are asked for the virtual rows: from now on they boot."""
@@ -324,23 +329,6 @@ class Board:
         """Which rows are not in service yet: they boot, or could be asked for."""
         coming: Bools = ~self.in_service[rows]
         return coming
-
-    # Members.
-
-    def members(self, demand: Demand, asks: Sequence[GpuAsk],
-                by_ask: dict[GpuAsk, list[int]]) -> tuple[NodeChoice, ...]:
-        """The members in node-rank order: roles in order, row order inside a role. Whole rows only."""
-        left = {ask: sorted(rows) for ask, rows in by_ask.items()}
-        made: list[NodeChoice] = []
-        for role, ask in zip(demand.roles, asks, strict=True):
-            mine, left[ask] = left[ask][:role.size], left[ask][role.size:]
-            made += self.role_members(mine, ask, role.name)
-        return tuple(made)
-
-    def role_members(self, rows: list[int], ask: GpuAsk, role: str) -> list[NodeChoice]:
-        """The whole rows as members of one role."""
-        names, gpus = self.map.names, self.map.all_gpus
-        return [NodeChoice(names[row], gpus[row], ask, role) for row in rows]
 
 
 def is_down(board: Board, rows: Ints) -> Bools:

@@ -1,91 +1,93 @@
-"""How many whole open rows every subtree has, kept up to date row by row."""
+"""How many whole open rows every subtree has, kept up to date as gangs take them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from heapq import heappop, heappush
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Collection, Container, Iterable, Sequence
+from copy import copy
+from typing import NamedTuple
 
 import numpy as np
 
 from gangline.plan.fleet import Bools, FleetMap, Ints
+from gangline.plan.lines import Bits, first_bits
 from gangline.plan.topology import DOMAIN
 
-_SMALL = 64  # subtrees of at most so many rows are found by their count, larger ones by looking at all
-_NONE = np.iinfo(np.int64).max
+LEASED = -1
+_NEVER = 1 << 62
+Fall = tuple[int, int]  # a smallest subtree, and how many rows less it has
 
 
-class _Piles:
-    """Counts of the many small subtrees of a level, and the subtrees by count. Counts only fall."""
+class Gone(NamedTuple):
+    """Rows that are no longer open to all: leased (`LEASED`), or claimed by the claim of that index. `types` are
+    those of their GPUs."""
 
-    def __init__(self, counts: Ints) -> None:
+    rows: list[int]
+    bits: list[Bits]
+    claim: int
+    types: Collection[str]
+
+
+class _Level:
+    """How many open rows each subtree of a level has, and the subtrees in order of that. Counts only fall.
+
+    The order is of -(count * subtrees + subtree), so that the fewest rows stand last, where a list is quickly
+    changed; subtrees without rows are not in it. `around` is the subtree around each of the smallest ones.
+    """
+
+    def __init__(self, counts: Ints, around: Sequence[int], seen: int = 0) -> None:
         self.counts: list[int] = counts.tolist()
-        order = np.argsort(counts, kind="stable")
-        cuts = np.flatnonzero(np.diff(counts[order])) + 1
-        self._piles: dict[int, list[int]] = {
-            int(counts[part[0]]): part.tolist() for part in np.split(order, cuts) if len(part)}
-        self._most = max(self._piles, default=0)
+        self.seen = seen  # so much of what fell is counted
+        self._around, self._many = around, len(counts)
+        there = np.flatnonzero(counts)
+        self._order: list[int] = np.sort(-(counts[there] * self._many + there)).tolist()
+
+    def copy(self) -> _Level:
+        """One that changes by itself."""
+        return _Level(np.asarray(self.counts, np.int64), self._around, self.seen)
+
+    def catch_up(self, fallen: Sequence[Fall]) -> None:
+        """Count what has fallen since the last time."""
+        falls: dict[int, int] = {}
+        for smallest, by in fallen[self.seen:]:
+            above = self._around[smallest]
+            falls[above] = falls.get(above, 0) + by
+        self.seen = len(fallen)
+        counts, order, many = self.counts, self._order, self._many
+        for subtree, by in falls.items():
+            del order[bisect_left(order, -(counts[subtree] * many + subtree))]
+            counts[subtree] -= by
+            if counts[subtree]:
+                insort(order, -(counts[subtree] * many + subtree))
+
+    def may_have(self, size: int) -> bool:
+        """Whether a subtree has so many rows, or had when this was last looked at."""
+        return bool(self._order) and -self._order[0] >= size * self._many
 
     def smallest(self, size: int) -> int | None:
         """The subtree with the fewest rows of those that have `size`, the first of equals."""
-        counts = self.counts
-        for count in range(size, self._most + 1):
-            pile = self._piles.get(count)
-            while pile:
-                if counts[pile[0]] == count:
-                    return pile[0]
-                heappop(pile)
-        self._most = min(self._most, size - 1)
-        return None
-
-    def fall(self, subtree: int, by: int) -> None:
-        self.counts[subtree] = count = self.counts[subtree] - by
-        heappush(self._piles.setdefault(count, []), subtree)
-
-    def of(self, begin: int, end: int) -> list[int]:
-        return self.counts[begin:end]
-
-
-class _Column:
-    """Counts of the few large subtrees of a level."""
-
-    def __init__(self, counts: Ints) -> None:
-        self.counts = counts
-        self._most = int(counts.max(initial=0))
-
-    def smallest(self, size: int) -> int | None:
-        """The subtree with the fewest rows of those that have `size`, the first of equals."""
-        if self._most < size:
-            return None
-        best = int(np.where(self.counts >= size, self.counts, _NONE).argmin())
-        if self.counts[best] >= size:
-            return best
-        self._most = int(self.counts.max(initial=0))
-        return None
-
-    def fall(self, subtree: int, by: int) -> None:
-        self.counts[subtree] -= by
-
-    def of(self, begin: int, end: int) -> list[int]:
-        counts: list[int] = self.counts[begin:end].tolist()
-        return counts
+        at = bisect_right(self._order, -size * self._many) - 1
+        return -self._order[at] % self._many if at >= 0 else None
 
 
 class Counter:
     """The rows of one need that are open, and their number in each subtree of each level.
 
-    With `block`, rows count in whole blocks of so many of one NVLink domain.
+    With `block`, rows count in whole blocks of so many of one NVLink domain. What the log says is gone from now
+    on is forgotten when somebody looks, but for what is claimed by the variant's claims.
     """
 
-    def __init__(self, fleet_map: FleetMap, rows: Bools, block: int, cursor: int) -> None:
-        self.map, self.cursor, self._block = fleet_map, cursor, block
+    def __init__(self, fleet_map: FleetMap, rows: Bools, block: int, log: Sequence[Gone],
+                 variant: Container[int] = ()) -> None:
+        self.map, self._block, self._log, self._variant = fleet_map, block, log, variant
+        self._known = len(log)  # so much of the log is forgotten
+        self._hopeless: dict[int, int] = {}  # the least size that nothing under a level has; rows only get fewer
         found = np.flatnonzero(rows)
-        self._rows: list[int] = found.tolist()
-        bottom = fleet_map.ids[fleet_map.first_level][found]
-        subtrees = len(fleet_map.keys[fleet_map.first_level])
-        self._cuts: list[int] = np.searchsorted(bottom, np.arange(subtrees + 1)).tolist()
-        self._inside: dict[int, list[int]] = {}  # open rows of the smallest subtrees, as far as looked at
-        self._levels: list[_Piles | _Column] = [
-            self._level(self._counts(level, found)) for level in range(fleet_map.levels.count)]
+        self._packed = fleet_map.lines.pack(found)
+        self._inside: dict[int, int] = {}  # the open rows of the smallest subtrees, as far as looked at
+        self._fallen: list[Fall] = []
+        self._levels = {level: _Level(self._counts(level, found), fleet_map.around[level])
+                        for level in range(fleet_map.first_level, fleet_map.levels.count)}
 
     def _counts(self, level: int, rows: Ints) -> Ints:
         fleet_map = self.map
@@ -96,73 +98,79 @@ class Counter:
         return np.bincount(owner, weights=domains // self._block * self._block,
                            minlength=len(fleet_map.keys[level])).astype(np.int64)
 
-    @staticmethod
-    def _level(counts: Ints) -> _Piles | _Column:
-        return _Piles(counts) if counts.max(initial=0) <= _SMALL < len(counts) else _Column(counts)
-
     def level(self, level: int) -> Ints:
         """The count of each subtree of the level."""
-        return np.asarray(self._levels[level].counts, np.int64)
+        self._sync()
+        return np.asarray(self._level(level).counts, np.int64)
 
-    def smallest(self, level: int, size: int) -> int | None:
-        """The subtree of the level with the fewest rows of those that have `size`, the first of equals."""
-        return self._levels[level].smallest(size)
-
-    def sync(self, log: Sequence[int], still_open: Callable[[int], bool]) -> None:
-        """Forget what the log says is gone: rows that were taken, and (as ~row) claimed ones that are not open."""
-        new, self.cursor = log[self.cursor:], len(log)
-        if min(new) < 0:
-            new = [entry if entry >= 0 else ~entry for entry in new if entry >= 0 or not still_open(~entry)]
-        self._forget(new)
-
-    def without(self, rows: Ints) -> Counter:
-        """The same without these rows; this one stays as it is."""
-        left = np.zeros(self.map.size, np.bool_)
-        for subtree in range(len(self._cuts) - 1):
-            left[self._of(subtree)] = True
-        left[rows] = False
-        return Counter(self.map, left, self._block, self.cursor)
-
-    def _of(self, subtree: int) -> list[int]:
-        """The open rows of one of the smallest subtrees, in the order they are taken."""
-        found = self._inside.get(subtree)
-        if found is None:
-            found = self._rows[self._cuts[subtree]:self._cuts[subtree + 1]]
-            if self.map.mixed:
-                found = sorted(found, key=lambda row: (self.map.count[row], row))
-            self._inside[subtree] = found
+    def _level(self, level: int) -> _Level:
+        found = self._levels[level]
+        if found.seen < len(self._fallen):
+            found.catch_up(self._fallen)
         return found
 
-    def _forget(self, rows: Sequence[int]) -> None:
-        bottom = self.map.bottom
-        fallen: dict[int, int] = {}
-        last, inside = -1, self._rows
-        for row in rows:
-            subtree = bottom[row]
-            if subtree != last:
-                last, inside = subtree, self._of(subtree)
-            if row in inside:
-                inside.remove(row)
-                fallen[subtree] = fallen.get(subtree, 0) + 1
-        for subtree, by in fallen.items():
-            if self._block:
-                after = len(self._inside[subtree])
-                by = (after + by) // self._block * self._block - after // self._block * self._block
-            if by:
-                for level, above in self.map.chain(subtree):
-                    self._levels[level].fall(above, by)
+    def narrowest(self, widest: int, size: int) -> tuple[int, int] | None:
+        """The first level, at most the widest, with a subtree that has `size` rows, and the subtree there with
+        the fewest, the first of equals."""
+        if size >= self._hopeless.get(widest, _NEVER):
+            return None
+        self._sync()
+        for level in range(self.map.first_level, widest + 1):
+            if self._levels[level].may_have(size):
+                subtree = self._level(level).smallest(size)
+                if subtree is not None:
+                    return level, subtree
+        self._hopeless[widest] = size
+        return None
 
-    def gather(self, level: int, subtree: int, size: int) -> list[int]:
+    def _sync(self) -> None:
+        if self._known < len(self._log):
+            for gone in self._log[self._known:]:
+                if gone.claim not in self._variant:
+                    self._forget(gone.bits)
+            self._known = len(self._log)
+
+    def without(self, rows: Iterable[int]) -> Counter:
+        """The same without these rows; this one stays as it is."""
+        self._sync()
+        other = copy(self)
+        other._inside, other._fallen, other._hopeless = self._inside.copy(), self._fallen.copy(), {}
+        other._levels = {number: level.copy() for number, level in self._levels.items()}
+        other._forget(self.map.lines.split(rows))
+        return other
+
+    def _of(self, subtree: int) -> int:
+        """The open rows of one of the smallest subtrees."""
+        found = self._inside.get(subtree)
+        if found is None:
+            found = self._inside[subtree] = self.map.lines.unpack(self._packed, subtree)
+        return found
+
+    def _forget(self, rows: Iterable[Bits]) -> None:
+        for subtree, bits in rows:
+            inside = self._of(subtree)
+            gone = inside & bits
+            if gone:
+                left = self._inside[subtree] = inside ^ gone
+                by = self._in_blocks(inside) - self._in_blocks(left) if self._block else gone.bit_count()
+                if by:
+                    self._fallen.append((subtree, by))
+
+    def _in_blocks(self, bits: int) -> int:
+        """How many of the rows are in whole blocks."""
+        return bits.bit_count() // self._block * self._block
+
+    def gather(self, level: int, subtree: int, size: int) -> list[Bits]:
         """`size` rows of a subtree that has them, on as few smaller subtrees as they can be."""
         if level == self.map.first_level:
-            return self._of(subtree)[:size]
+            return [(subtree, first_bits(self._of(subtree), size))]
         inner = level - 1
         begin, end = self.map.children(level, subtree)
         if end - begin == 1:
             return self.gather(inner, begin, size)
-        counts = self._levels[inner].of(begin, end)
-        order = sorted(range(len(counts)), key=lambda at: -counts[at])
-        found: list[int] = []
+        counts = self._level(inner).counts[begin:end]
+        order = sorted(range(len(counts)), key=counts.__getitem__, reverse=True)
+        found: list[Bits] = []
         left = size
         for at, group in enumerate(order):
             count = counts[group]

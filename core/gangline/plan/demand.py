@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
 
 from gangline.model.gpu import GpuAsk
 from gangline.plan.fleet import Bools, FleetMap, Wanted
+from gangline.plan.members import Members
+from gangline.plan.outcome import NodeChoice
 from gangline.plan.snapshot import PendingGang, RoleNeed
 
 # Ranked alternatives multiply over roles; the first ones are tried, so that a spec cannot stall a pass.
@@ -38,6 +40,16 @@ class Choice:
     asks: tuple[GpuAsk, ...]
     needs: tuple[Need, ...]
     gpus: tuple[tuple[str, int], ...]  # so many GPUs of each type it takes at least
+    members: tuple[Members, ...]  # whole rows as members of each role
+
+    def ranked(self, roles: Sequence[RoleNeed], by_ask: Mapping[GpuAsk, list[int]]) -> tuple[NodeChoice, ...]:
+        """Whole rows as members in node-rank order: roles in order, row order inside a role."""
+        left = {ask: sorted(rows) for ask, rows in by_ask.items()}
+        made: list[NodeChoice] = []
+        for role, ask, members in zip(roles, self.asks, self.members, strict=True):
+            mine, left[ask] = left[ask][:role.size], left[ask][role.size:]
+            made += [members[row] for row in mine]
+        return tuple(made)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,4 +101,5 @@ def _choice(fleet_map: FleetMap, gang: PendingGang, rank: int, asks: Sequence[Gp
     for need in needs:
         least = need.ask.count if gang.single else int(fleet_map.count[need.mask].min(initial=_MANY))
         gpus[need.ask.type] = gpus.get(need.ask.type, 0) + need.size * (need.ask.count if least == _MANY else least)
-    return Choice(rank, tuple(asks), tuple(needs), tuple(sorted(gpus.items())))
+    members = tuple(fleet_map.members(ask, role.name) for role, ask in zip(gang.roles, asks, strict=True))
+    return Choice(rank, tuple(asks), tuple(needs), tuple(sorted(gpus.items())), members)

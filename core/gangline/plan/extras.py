@@ -57,9 +57,9 @@ def _nearest(board: Board, mask: Bools, rows: list[int], widest: int) -> int | N
 
 
 def _regrown(board: Board, placement: Placement, rows: list[int], spot: Spot) -> Placement:
-    ask, role = spot.members[0].ask, spot.members[0].role
+    members = spot.choice.members[0]
     zone, fabric = board.map.network_of(rows)
-    return replace(placement, nodes=tuple(board.role_members(sorted(rows), ask, role)), zone=zone, fabric=fabric)
+    return replace(placement, nodes=tuple(members[row] for row in sorted(rows)), zone=zone, fabric=fabric)
 
 
 def grow_running(board: Board) -> tuple[Resize | None, int]:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gangline.model.gpu import GpuAsk
+from gangline.plan.lines import Lines
+from gangline.plan.members import Members
 from gangline.plan.snapshot import (
     UNKNOWN_MS,
     Held,
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 DOWN_MS = 1 << 61  # out of service: nothing says that it will ever take work again
+_MEMBERS = 64  # pairs of ask and role whose members are kept
 _MASKS = 512  # eligibility masks kept; there are about as many as kinds of demand
 
 
@@ -63,8 +67,9 @@ class FleetMap:
 
     Rows are sorted by (emulated, realm, zone, fabric, switch path, NVLink domain, name). `ids[level]` numbers
     the subtrees of a level by row, so a smaller id is an earlier run; `starts[level]` has one more entry
-    than there are subtrees. `bottom` is the smallest subtree of each row: of `first_level`. Rows of nodes
-    that a pool could add are `virtual`, named "pool+1" and so on.
+    than there are subtrees. `lines` has the rows of each smallest subtree: of `first_level`;
+    `around[level]` is the subtree around each of these. Rows of nodes that a pool could add are `virtual`,
+    named "pool+1" and so on.
     """
 
     def __init__(self, nodes: Iterable[NodeState], pools: Iterable[PoolState]) -> None:
@@ -87,11 +92,13 @@ class FleetMap:
         self._masks: dict[Wanted, Bools] = {}
         self.demands: dict[Signature, Demand] = {}  # kept by `demand.demand_of`
         self.misfits: dict[Signature, Misfit | None] = {}  # kept by `never.misfit`
+        self._members: dict[tuple[GpuAsk, str], Members] = {}
 
     def _describe(self) -> None:
         nodes, n = self.values, self.size
         types = sorted({node.gpu.type for node in nodes})
         self.types = {name: index for index, name in enumerate(types)}
+        self.type_of = [node.gpu.type for node in nodes]
         self.type = np.fromiter((self.types[node.gpu.type] for node in nodes), np.int64, n)
         self.count = np.fromiter((node.gpu.count for node in nodes), np.int64, n)
         self.widest = int(self.count.max(initial=1))
@@ -122,9 +129,28 @@ class FleetMap:
             self.keys.append([mine[row] for row in starts])
         # Without NVLink domains the domain level says the same as the leaf level.
         self.first_level = DOMAIN if bool(self.knows_domain.any()) else LEAF
-        self.bottom: list[int] = self.ids[self.first_level].tolist()
-        self._starts: list[list[int]] = [starts.tolist() for starts in self.starts]
-        self._chains: dict[int, list[tuple[int, int]]] = {}
+        self.lines = Lines(self.ids[self.first_level], self.starts[self.first_level], self.count)
+        # Where the subtrees of the next smaller level begin in each subtree, and the end.
+        self._inner: list[list[int]] = [[]] + [
+            [*ids[starts[:-1]].tolist(), len(inner)]
+            for ids, starts, inner in zip(self.ids, self.starts[1:], self.keys, strict=False)]
+        smallest = self.starts[self.first_level][:-1]
+        self.around: list[list[int]] = [ids[smallest].tolist() for ids in self.ids]
+
+    def members(self, ask: GpuAsk, role: str) -> Members:
+        """Whole rows as members of gangs."""
+        found = self._members.get((ask, role))
+        if found is None:
+            if len(self._members) >= _MEMBERS:
+                self._members.clear()
+            found = self._members[ask, role] = Members(self.names, self.all_gpus, ask, role)
+        return found
+
+    @cached_property
+    def totals(self) -> dict[str, int]:
+        """The GPUs of each type, in service or not; nodes that pools could add do not count."""
+        sums = np.bincount(self.type[~self.virtual], weights=self.count[~self.virtual], minlength=len(self.types))
+        return {kind: int(sums[index]) for kind, index in self.types.items()}
 
     def network_of(self, rows: Sequence[int]) -> tuple[str, str | None]:
         """The zone of the rows, "" if they span several, and their fabric, None if they span several or have none."""
@@ -132,20 +158,9 @@ class FleetMap:
         zone = first.zone if first.zone == last.zone else ""
         return zone, first.fabric if zone and first.fabric == last.fabric else None
 
-    def chain(self, subtree: int) -> list[tuple[int, int]]:
-        """(level, subtree) of a smallest subtree and all those around it."""
-        found = self._chains.get(subtree)
-        if found is None:
-            row = self._starts[self.first_level][subtree]
-            found = [(level, int(self.ids[level][row])) for level in range(self.levels.count)]
-            self._chains[subtree] = found
-        return found
-
     def children(self, level: int, subtree: int) -> tuple[int, int]:
         """The subtrees of the next smaller level inside one: from, to."""
-        first, last = self._starts[level][subtree], self._starts[level][subtree + 1]
-        inner = self.ids[level - 1]
-        return int(inner[first]), int(inner[last - 1]) + 1
+        return self._inner[level][subtree], self._inner[level][subtree + 1]
 
     def name_of(self, level: int, subtree: int) -> str:
         """How a person calls a subtree."""

@@ -11,6 +11,7 @@ import numpy as np
 from gangline.plan.board import Board
 from gangline.plan.demand import Choice, Demand, Need
 from gangline.plan.fleet import DOWN_MS, Ints
+from gangline.plan.outlook import Outlook, runs_of
 from gangline.plan.snapshot import UNKNOWN_MS, PendingGang
 
 _FEW_SUBTREES = 64
@@ -32,20 +33,22 @@ class Forecast:
     moving: bool
 
 
-def forecast(board: Board, gang: PendingGang, demand: Demand, choices: Sequence[Choice]) -> Forecast | None:
+def forecast(board: Board, gang: PendingGang, demand: Demand, choices: Sequence[Choice],
+             outlook: Outlook | None = None) -> Forecast | None:
     """The earliest start of the gang; None when even every gang's end would not bring it enough nodes.
 
-    A promise holds: its subtree is kept unless another is earlier by more than the policy's margin.
+    A promise holds: its subtree is kept unless another is earlier by more than the policy's margin. With an
+    outlook of the board as it is, gangs that may use the same rows are told quickly one after the other.
     """
-    available = board.available()
-    best = _best(board, demand, choices, available, None)
+    available = board.available() if outlook is None else outlook.available
+    best = _best(_options(board, demand, choices, available, outlook), board, demand)
     if best is None or gang.promise is None or demand.single:
         return best
     row = board.map.row.get(gang.promise.node)
     if row is None:
         return best
     home = int(board.map.ids[demand.widest][row])
-    promised = best if best.subtree == home else _best(board, demand, choices, available, home)
+    promised = best if best.subtree == home else _best(_wholes(board, demand, choices, available, home), board, demand)
     return best if promised is None or _much_earlier(board, gang, best, promised) else promised
 
 
@@ -58,9 +61,21 @@ def _much_earlier(board: Board, gang: PendingGang, best: Forecast, promised: For
     return promised.start_ms - best.start_ms > max(policy.sticky_ms, int(policy.sticky_share * left_ms))
 
 
-def _best(board: Board, demand: Demand, choices: Sequence[Choice], available: Ints,
-          home: int | None) -> Forecast | None:
-    options = (_parts if demand.single else _wholes)(board, demand, choices, available, home)
+_Option = tuple[_Rank, Choice, Ints, Ints]  # rank, choice, rows, when each is ready
+
+
+def _options(board: Board, demand: Demand, choices: Sequence[Choice], available: Ints,
+             outlook: Outlook | None) -> Iterator[_Option]:
+    if demand.single:
+        return _parts(board, choices)
+    if outlook is None or demand.block or any(len(choice.needs) > 1 for choice in choices):
+        return _wholes(board, demand, choices, available, None)
+    ids = board.map.ids[demand.widest]
+    return (_option(board, choice, rows, available, ids) for choice in choices
+            for rows in outlook.earliest(choice.needs[0], demand.widest))
+
+
+def _best(options: Iterator[_Option], board: Board, demand: Demand) -> Forecast | None:
     found = min(options, key=lambda option: option[0], default=None)
     if found is None:
         return None
@@ -73,7 +88,8 @@ def _best(board: Board, demand: Demand, choices: Sequence[Choice], available: In
                     else int(board.map.ids[level][rows[0]]), moving)
 
 
-_Option = tuple[_Rank, Choice, Ints, Ints]  # rank, choice, rows, when each is ready
+def _option(board: Board, choice: Choice, rows: Ints, available: Ints, ids: Ints) -> _Option:
+    return _rank(board, choice, rows, available[rows], int(ids[rows[0]])), choice, rows, available[rows]
 
 
 def _rank(board: Board, choice: Choice, rows: Ints, ready: Ints, subtree: int) -> _Rank:
@@ -82,8 +98,7 @@ def _rank(board: Board, choice: Choice, rows: Ints, ready: Ints, subtree: int) -
             choice.rank, subtree)
 
 
-def _parts(board: Board, demand: Demand, choices: Sequence[Choice], available: Ints,
-           home: int | None) -> Iterator[_Option]:
+def _parts(board: Board, choices: Sequence[Choice]) -> Iterator[_Option]:
     for choice in choices:
         need = choice.needs[0]
         rows = np.flatnonzero(need.mask & (board.coming_ms < DOWN_MS))
@@ -130,7 +145,7 @@ def _wholes(board: Board, demand: Demand, choices: Sequence[Choice], available: 
 def _of_one_need(board: Board, choice: Choice, rows: Ints, available: Ints, ids: Ints) -> Iterator[_Option]:
     """The best subtree, and all that are as early, for a choice of one need."""
     size = choice.needs[0].size
-    starts = _runs(ids[rows])
+    starts = runs_of(ids[rows])
     if len(starts) - 1 <= _FEW_SUBTREES:
         runs = [(begin, end) for begin, end in pairwise(starts.tolist()) if end - begin >= size]
         times = [int(np.partition(available[rows[begin:end]], size - 1)[size - 1]) for begin, end in runs]
@@ -143,15 +158,7 @@ def _of_one_need(board: Board, choice: Choice, rows: Ints, available: Ints, ids:
     for (begin, end), time_ms in zip(runs, times, strict=True):
         if time_ms == earliest:
             chosen = soonest(board, rows[begin:end], available, size)
-            yield (_rank(board, choice, chosen, available[chosen], int(ids[rows[begin]])), choice, chosen,
-                   available[chosen])
-
-
-def _runs(ids: Ints) -> Ints:
-    """Where each run of equal ids begins, and the end."""
-    if not len(ids):
-        return np.zeros(1, np.int64)
-    return np.concatenate(([0], np.flatnonzero(np.diff(ids)) + 1, [len(ids)]))
+            yield _option(board, choice, chosen, available, ids)
 
 
 def soonest(board: Board, rows: Ints, available: Ints, size: int) -> Ints:
@@ -186,7 +193,7 @@ def _of_many(board: Board, demand: Demand, choice: Choice, pools: Sequence[Ints]
         chosen = _blocks(board, demand.block, choice.needs[0], inside[0], available) if demand.block \
             else _in_turn(board, choice, inside, available)
         if chosen is not None:
-            yield (_rank(board, choice, chosen, available[chosen], subtree), choice, chosen, available[chosen])
+            yield _option(board, choice, chosen, available, ids)
 
 
 def _in_turn(board: Board, choice: Choice, pools: Sequence[Ints], available: Ints) -> Ints | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from operator import itemgetter
 
 import numpy as np
 
 from gangline.plan.fleet import Bools, Ints
-from gangline.plan.outcome import Placement
+from gangline.plan.outcome import NodeChoice, Placement
 from gangline.plan.snapshot import Held, Snapshot
 
 
@@ -25,16 +27,17 @@ class Holders:
     def of(snapshot: Snapshot, placements: Iterable[Placement]) -> Holders:
         """Of a snapshot after these placements."""
         rows = snapshot.fleet.map.row
-        holders = [(run.gang, run.holds) for run in snapshot.running]
-        placed = {each.gang: tuple(Held(node=member.node, gpus=member.gpus) for member in each.nodes)
-                  for each in placements}
+        holders: list[tuple[str, Sequence[Held | NodeChoice]]] = [(run.gang, run.holds) for run in snapshot.running]
+        placed = {each.gang: each.nodes for each in placements}
         holders += [(gang.gang, gang.held) for gang in snapshot.queue.repairing() if gang.gang not in placed]
         holders += placed.items()
-        holders.sort(key=lambda holder: holder[0])
-        leases = [(rows[held.node], number, len(held.gpus)) for number, (_, holds) in enumerate(holders)
-                  for held in holds if held.node in rows]
-        columns = np.asarray(leases, np.int64).reshape(-1, 3).T
-        return Holders(tuple(gang for gang, _ in holders), columns[0], columns[1], columns[2])
+        holders.sort(key=itemgetter(0))
+        leases = list(chain.from_iterable(holds for _, holds in holders))
+        row = np.fromiter((rows.get(lease.node, -1) for lease in leases), np.int64, len(leases))
+        gang = np.repeat(np.arange(len(holders)), [len(holds) for _, holds in holders])
+        gpus = np.fromiter((len(lease.gpus) for lease in leases), np.int64, len(leases))
+        there = row >= 0
+        return Holders(tuple(gang for gang, _ in holders), row[there], gang[there], gpus[there])
 
     def most_first(self, rows: Bools, most: int) -> tuple[list[str], int]:
         """At most `most` gangs with leases on the rows, those that hold most GPUs first, then by id; and how many

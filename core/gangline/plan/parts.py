@@ -13,6 +13,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
+from gangline.plan.counter import Gone
 from gangline.plan.fleet import Bools, FleetMap, Ints
 from gangline.plan.snapshot import Snapshot
 
@@ -97,10 +98,10 @@ class Parts:
                 places = list(zip(leaf_whole[rows_of].tolist(), rows_of.tolist(), strict=True))
                 self._piles[bucket] = _Pile(places)
 
-    def sync(self, log: Sequence[int], allowed: Callable[[int], bool], free: Ints) -> None:
+    def sync(self, log: Sequence[Gone], allowed: Callable[[int], bool], free: Ints) -> None:
         """Put rows of the log where they stand now."""
         new, self.cursor = log[self.cursor:], len(log)
-        for row in dict.fromkeys(entry if entry >= 0 else ~entry for entry in new):
+        for row in dict.fromkeys(row for gone in new for row in gone.rows):
             if self._member[row]:
                 self._member[row] = free[row] > 0 and allowed(row)
                 if self._member[row]:

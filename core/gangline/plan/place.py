@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from gangline.model.gpu import GpuAsk
 from gangline.plan.board import Board, Variant
-from gangline.plan.counter import Counter
+from gangline.plan.counter import LEASED, Counter, Gone
 from gangline.plan.demand import Choice, Demand
 from gangline.plan.outcome import NodeChoice
 from gangline.plan.snapshot import PendingGang
 
 
-@dataclass(frozen=True, slots=True)
-class Spot:
-    """Where a gang goes: its members in node-rank order, their rows, and whether it holds some of them."""
+class Spot(NamedTuple):
+    """Where a gang goes: its members in node-rank order, their rows (`gone` as the log has them, where that
+    is known), and whether it holds some of them."""
 
     choice: Choice
     rows: list[int]
     members: tuple[NodeChoice, ...]
+    gone: Gone | None = None
     kept: bool = False
 
 
@@ -29,14 +31,14 @@ class Spot:
 class Offers:
     """The choices of a gang that its tenant's quota has not refused so far."""
 
-    choices: list[Choice]
+    choices: Sequence[Choice]
     refused: bool = False
 
     @staticmethod
     def of(board: Board, gang: PendingGang, demand: Demand) -> Offers:
         usage = board.usage
         if not usage.limited:
-            return Offers(list(demand.choices))
+            return Offers(demand.choices)
         allowed = [choice for choice in demand.choices if usage.allows(gang.tenant, choice.gpus)]
         return Offers(allowed, len(allowed) < len(demand.choices))
 
@@ -72,7 +74,7 @@ def gpus_of(spot: Spot, board: Board) -> Iterator[tuple[str, int]]:
 def _part(board: Board, demand: Demand, choice: Choice, emulated: bool, variant: Variant) -> Spot | None:
     """Part of one node, so that whole nodes stay whole and free GPUs of use."""
     ask, need = choice.asks[0], choice.needs[0]
-    row = board.parts(need.parts, emulated, variant).best(
+    row = board.parts(need, emulated, variant).best(
         ask.count, lambda free: board.useless.growth(ask.type, free, ask.count))
     if row is None:
         return None
@@ -82,23 +84,31 @@ def _part(board: Board, demand: Demand, choice: Choice, emulated: bool, variant:
 
 
 def _whole(board: Board, demand: Demand, choice: Choice, emulated: bool, variant: Variant) -> Spot | None:
-    counters = [board.counter(need.mask, emulated, variant, demand.block) for need in choice.needs]
+    if len(demand.roles) == 1:
+        return _of_one_need(board, board.counter(choice.needs[0], emulated, variant, demand.block), demand, choice)
+    counters = [board.counter(need, emulated, variant, demand.block) for need in choice.needs]
     for level in range(board.map.first_level, demand.widest + 1):
         subtree = _smallest(counters, choice, level)
         if subtree is not None:
-            if len(counters) == 1 and len(demand.roles) == 1:
-                rows = sorted(counters[0].gather(level, subtree, choice.needs[0].size))
-                return Spot(choice, rows, tuple(board.role_members(rows, choice.asks[0], demand.roles[0].name)))
             by_ask = pick(counters, choice, level, subtree)
             rows = [row for mine in by_ask.values() for row in mine]
-            return Spot(choice, rows, board.members(demand, choice.asks, by_ask))
+            return Spot(choice, rows, choice.ranked(demand.roles, by_ask))
     return None
+
+
+def _of_one_need(board: Board, counter: Counter, demand: Demand, choice: Choice) -> Spot | None:
+    size = choice.needs[0].size
+    found = counter.narrowest(demand.widest, size)
+    if found is None:
+        return None
+    bits = counter.gather(*found, size)
+    rows = sorted(board.map.lines.rows(bits))
+    members = choice.members[0]
+    return Spot(choice, rows, tuple([members[row] for row in rows]), Gone(rows, bits, LEASED, (choice.asks[0].type,)))
 
 
 def _smallest(counters: list[Counter], choice: Choice, level: int) -> int | None:
     """The subtree of the level with the fewest rows of those that have enough for all needs together."""
-    if len(counters) == 1:
-        return counters[0].smallest(level, choice.needs[0].size)
     fits = np.ones(len(counters[0].level(level)), np.bool_)
     rows = np.zeros(len(fits), np.int64)
     for counter, need in zip(counters, choice.needs, strict=True):
@@ -114,7 +124,7 @@ def pick(counters: list[Counter], choice: Choice, level: int, subtree: int) -> d
     by_ask: dict[GpuAsk, list[int]] = {}
     taken: list[int] = []
     for counter, need in zip(counters, choice.needs, strict=True):
-        left = counter.without(np.asarray(taken, np.int64)) if taken else counter
-        by_ask[need.ask] = left.gather(level, subtree, need.size)
+        left = counter.without(taken) if taken else counter
+        by_ask[need.ask] = left.map.lines.rows(left.gather(level, subtree, need.size))
         taken += by_ask[need.ask]
     return by_ask

@@ -69,30 +69,27 @@ class Decision:
     def run(self) -> None:
         board = self.board
         queue = board.snapshot.queue
-        turns = Turns(queue, board.policy, board.usage, board.now_ms, self._borrows)
+        turns = Turns(queue, board.policy, board.usage, board.now_ms, self._borrows if board.usage.lending else None)
         self.due_ms = turns.due_ms()
         for position in turns:
             self._turn(position, turns)
             if self.reserved >= board.policy.reserve_first and board.policy.backfill is Order.SHORTEST:
                 turns.shortest_first()
             if board.policy.strict and self.blocked:
-                rest = turns.drop(np.arange(len(queue)))
-                self._block([queue.gangs[at] for at in rest], WaitCode.ORDER)
+                self._block([queue.gangs[at] for at in turns.drop_all()], WaitCode.ORDER)
         self._afterwards()
 
     def _borrows(self, position: int) -> bool:
         """Whether the gang would use by its first choice what its tenant does not own; not asked of repairs."""
         board, queue = self.board, self.board.snapshot.queue
-        if not board.usage.lending:
-            return False
         gang = queue.gangs[position]
         choices = board.demand(gang, int(queue.kind[position])).choices
         return bool(choices) and not gang.held and not board.usage.owns(gang.tenant, choices[0].gpus)
 
     def _turn(self, position: int, turns: Turns) -> None:
-        board, queue = self.board, self.board.snapshot.queue
-        gang = queue.gangs[position]
-        demand = board.demand(gang, int(queue.kind[position]))
+        board = self.board
+        gang = board.snapshot.queue.gangs[position]
+        demand = board.demand(gang, turns.kinds[position])
         if gang.held:  # it is placed anew with what it keeps, or gives all back
             board.usage.add(gang.tenant, board.usage.gpus_of(gang.held), -1)
         offers = Offers.of(board, gang, demand)
@@ -120,7 +117,7 @@ class Decision:
     def _start(self, gang: PendingGang, spot: Spot) -> None:
         board, rows = self.board, spot.rows
         if not gang.single:
-            board.take_whole(rows, gang)
+            board.take_whole(rows, gang, spot.gone)
         elif spot.kept:
             board.retake_part(rows[0], spot.members[0].gpus, gang)
         else:
@@ -138,15 +135,10 @@ class Decision:
     def _drop_alike(self, position: int, turns: Turns, code: WaitCode | None, *, same_tenant: bool) -> None:
         """Nothing was decided for the gang: later ones that ask for the same will fare no better."""
         board, queue = self.board, self.board.snapshot.queue
-        alike = turns.of_kind(int(queue.kind[position]))
-        if turns.any_repairing:
-            alike = alike[~turns.repairing[alike]]
-        if same_tenant:
-            alike = alike[queue.tenant[alike] == queue.tenant[position]]
-        if code is None and board.horizon_ms:
-            bounds = queue.bound[alike]
-            alike = alike[(bounds >= queue.bound[position]) | (board.now_ms + bounds > board.horizon_ms)]
-        self.blocked[-1].alike.extend(turns.drop(alike))
+        least_bound_ms = 0
+        if code is None and board.horizon_ms:  # a shorter one may be through before a claim begins
+            least_bound_ms = min(queue.gangs[position].bound_ms, board.horizon_ms - board.now_ms + 1)
+        self.blocked[-1].alike.extend(turns.drop_alike(position, least_bound_ms, same_tenant=same_tenant))
 
     def _wait(self, gang: PendingGang, demand: Demand, offers: Offers) -> bool:
         """Keep, ask or preempt for a blocked gang; whether anything was decided."""

@@ -8,24 +8,23 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gangline.plan.board import SPARE, Board, Variant, is_down
-from gangline.plan.demand import Choice, Demand
+from gangline.plan.demand import Demand
 from gangline.plan.fleet import Bools, Ints
 from gangline.plan.forecast import Forecast, forecast
-from gangline.plan.holders import Holders
 from gangline.plan.never import misfit
 from gangline.plan.outcome import Placement, WaitCode, Waiting
+from gangline.plan.outlook import Outlook
 from gangline.plan.place import Offers, place
+from gangline.plan.sites import MOST_HOLDERS, Site, Sites, meeting
 from gangline.plan.snapshot import UNKNOWN_MS, PendingGang, Signature
 from gangline.plan.words import MOST_NAMED, need_text, nodes_text, some, verb
 
-_MOST_HOLDERS = 16
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Asked:
     """Blocked gangs that ask for the same, what the pass found for them, and the nodes it asked for.
 
-    `alike` are the positions of others that were not looked at because they ask for the same.
+    `alike` are the positions of others that were not looked at because they ask for the same: it grows.
 
     Without a code, it is judged when everything is decided.
     """
@@ -59,16 +58,15 @@ def _merged(blocked: Sequence[Asked]) -> list[Asked]:
 
 
 def _signature(asked: Asked, head: PendingGang) -> Signature:
-    return () if asked.code is WaitCode.ORDER else head.signature
+    return Signature() if asked.code is WaitCode.ORDER else head.signature
 
 
 @dataclass(frozen=True, slots=True)
 class _Scene:
     """What stands in the way of a gang where it could start earliest."""
 
-    found: Forecast
-    serving: Bools  # nodes that are there, in service or not, and would do
-    ready: int  # how many of them the gang could have now
+    site: Site
+    ready: int  # how many of its nodes the gang could have now
     reserved: bool  # they would be enough were nothing kept
     holders: list[str]  # some of those that lease them, those with most first
     many: int  # how many lease them in all
@@ -78,9 +76,9 @@ class _Scene:
 class _Reasons:
     def __init__(self, board: Board, preempted: Sequence[str], placements: Sequence[Placement]) -> None:
         self.board = board
-        self.placements = placements
         self.preempted = frozenset(preempted)
-        self._holders: Holders | None = None
+        self._outlook = Outlook(board)
+        self._sites = Sites(board, placements)
         self._names: dict[str, tuple[str, str]] | None = None
 
     def of(self, group: Asked) -> Waiting:
@@ -130,7 +128,7 @@ class _Reasons:
         used = self.board.usage.quota_text(gang.tenant, kinds)
         text = f"needs {need_text(gang)}; tenant {gang.tenant} uses {used} of its quota"
         blockers = [run.gang for run in self.board.snapshot.running if run.tenant == gang.tenant]
-        return self._made(gang, WaitCode.QUOTA, text, gang.nodes, sorted(blockers)[:_MOST_HOLDERS])
+        return self._made(gang, WaitCode.QUOTA, text, gang.nodes, sorted(blockers)[:MOST_HOLDERS])
 
     def _others(self, gang: PendingGang, demand: Demand, found: Forecast | None) -> Waiting:
         board = self.board
@@ -138,33 +136,30 @@ class _Reasons:
             offers = Offers.of(board, gang, demand)
             if demand.choices and not offers.choices:
                 return self._quota(gang, demand)
-            found = forecast(board, gang, demand, offers.choices)
+            found = forecast(board, gang, demand, offers.choices, self._outlook)
         if found is None:
             return self._in_vain(gang, demand)
-        serving = self._serving(found)
+        site = self._sites.of(found)
         claimers = self._claimers_in_the_way(gang, demand)
         reserved = claimers is not None
-        holders, many = ([], 0) if reserved else self._held_by().most_first(serving, _MOST_HOLDERS)
-        if gang.gang in holders:
-            holders.remove(gang.gang)
-            many -= 1
-        kept = claimers if claimers is not None else self._claimers(serving & (board.free > 0), gang)
-        ready = self._ready(gang, demand, serving)
-        scene = _Scene(found, serving, ready, reserved, holders, many, kept)
+        holders = [] if reserved else [holder for holder in site.holders if holder != gang.gang]
+        many = 0 if reserved else site.many - (len(site.holders) - len(holders))
+        kept = claimers if claimers is not None else self._claimers(site.serving & (board.free > 0), gang)
+        ready = self._ready(gang, demand, site)
+        scene = _Scene(site, ready, reserved, holders, many, kept)
         return self._made(gang, WaitCode.RESERVED if reserved else WaitCode.BUSY, self._text(gang, demand, scene),
                           max(0 if reserved else 1, gang.nodes - ready),
-                          [name for name in dict.fromkeys([*holders, *kept]) if name != SPARE][:_MOST_HOLDERS],
+                          [name for name in dict.fromkeys([*holders, *kept]) if name != SPARE][:MOST_HOLDERS],
                           found.start_ms)
 
     def _text(self, gang: PendingGang, demand: Demand, scene: _Scene) -> str:
-        board, serving = self.board, scene.serving
-        where = board.map.name_of(scene.found.level, scene.found.subtree)
+        site = scene.site
         parts = [f"needs {need_text(gang)}"]
         if demand.single and not scene.reserved:
-            most = int(board.free[serving].max(initial=0))
+            most = int(self.board.free[site.serving].max(initial=0))
             parts.append("one has room" if scene.ready else f"no node has so many free; the most is {most}")
         elif not demand.single:  # a single that finds its room reserved: there is room, only not for it
-            parts.append(f"{scene.ready} of {int(serving.sum())} {verb(scene.ready)} free in {where}")
+            parts.append(f"{scene.ready} of {site.count} {verb(scene.ready)} free in {site.where}")
         leaving = [name for name in scene.holders if name in self.preempted]
         staying = [name for name in scene.holders if name not in self.preempted]
         if leaving:
@@ -173,18 +168,15 @@ class _Reasons:
             parts.append(f"held by {self._some(staying, scene.many - len(leaving))}")
         if scene.kept:
             parts.append(f"free nodes are kept for {self._some(scene.kept)}")
-        down = np.flatnonzero(serving & ~board.map.virtual)
-        down = down[is_down(board, down)]
-        if len(down):
-            names = [board.map.names[row] for row in down]
-            parts.append(f"{len(down)} {verb(len(down))} out of service ({some(names, len(names))})")
+        if site.out_of_service:
+            parts.append(site.out_of_service)
         return "; ".join(parts)
 
     def _in_vain(self, gang: PendingGang, demand: Demand) -> Waiting:
         wrong = misfit(gang, self.board.snapshot)
         if wrong is not None:
             return self._made(gang, WaitCode.NEVER, str(wrong), wrong.short)
-        rows = np.flatnonzero(self._meeting(demand.choices[0]) & ~self.board.map.virtual)
+        rows = np.flatnonzero(meeting(demand.choices[0]) & ~self.board.map.virtual)
         down = rows[is_down(self.board, rows)]
         out = "too few nodes would do"
         if len(down):
@@ -195,28 +187,15 @@ class _Reasons:
         return self._made(gang, WaitCode.UNAVAILABLE, f"needs {need_text(gang)}; {out}{grow}",
                           max(1, gang.nodes - (len(rows) - len(down))))
 
-    def _meeting(self, choice: Choice) -> Bools:
-        rows = np.zeros(self.board.map.size, np.bool_)
-        for need in choice.needs:
-            rows |= need.mask
-        return rows
-
-    def _serving(self, found: Forecast) -> Bools:
-        """Every node that is there, in service or not, and would do in the forecast's subtree."""
-        board = self.board
-        inside = board.map.ids[found.level] == found.subtree
-        serving: Bools = self._meeting(found.choice) & inside & ~board.map.virtual
-        return serving
-
-    def _ready(self, gang: PendingGang, demand: Demand, serving: Bools) -> int:
-        board = self.board
-        rows = serving & board.in_service & board.allowed(board.variant(gang))
-        if demand.single:
-            counts = [choice.asks[0] for choice in demand.choices]
-            rooms = [rows & choice.needs[0].mask & (board.free >= ask.count)
-                     for choice, ask in zip(demand.choices, counts, strict=True)]
-            return int(np.any(rooms, axis=0).sum())
-        return int((rows & board.whole).sum())
+    def _ready(self, gang: PendingGang, demand: Demand, site: Site) -> int:
+        board, variant = self.board, self.board.variant(gang)
+        if not demand.single:
+            return self._sites.whole(site, variant)
+        rows = site.serving & board.in_service & board.allowed(variant)
+        counts = [choice.asks[0] for choice in demand.choices]
+        rooms = [rows & choice.needs[0].mask & (board.free >= ask.count)
+                 for choice, ask in zip(demand.choices, counts, strict=True)]
+        return int(np.any(rooms, axis=0).sum())
 
     def _claimers_in_the_way(self, gang: PendingGang, demand: Demand) -> list[str] | None:
         """For whom the nodes are kept that the gang would get if nothing were kept; None if none would do."""
@@ -235,11 +214,6 @@ class _Reasons:
         board, variant = self.board, self.board.variant(gang)
         claims: Ints = board.claim[rows & (board.claim >= 0)]
         return list(dict.fromkeys(board.claims[claim].gang for claim in claims.tolist() if claim not in variant))
-
-    def _held_by(self) -> Holders:
-        if self._holders is None:
-            self._holders = Holders.of(self.board.snapshot, self.placements)
-        return self._holders
 
     def _some(self, gangs: Sequence[str], many: int | None = None) -> str:
         return some([self._named(gang) for gang in gangs[:MOST_NAMED]], len(gangs) if many is None else many)

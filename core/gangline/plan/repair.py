@@ -54,7 +54,7 @@ def complete(board: Board, gang: PendingGang, demand: Demand, keeps: list[Kept],
             continue
         chosen = {ask: found.tolist() for ask, found in by_ask.items()}
         spot = Spot(choice, [row for found in chosen.values() for row in found],
-                    board.members(demand, choice.asks, chosen), kept=True)
+                    choice.ranked(demand.roles, chosen), kept=True)
         if board.usage.allows(gang.tenant, gpus_of(spot, board)):
             return spot
         offers.refuse(choice)

@@ -15,7 +15,17 @@ if TYPE_CHECKING:
     from gangline.plan.queue import Queue
 
 UNKNOWN_MS = 1 << 60  # later than any instant: nothing says when
-Signature = tuple[object, ...]
+
+
+class Signature(tuple[object, ...]):
+    """What gangs ask for, to be compared. A pass looks it up again and again: it is hashed once."""
+
+    @cached_property
+    def _hash(self) -> int:
+        return super().__hash__()
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +148,8 @@ class PendingGang:
     @cached_property
     def signature(self) -> Signature:
         """Equal for gangs that ask for the same, whoever they are and however long they run."""
-        return (self.roles, self.rdma, self.zone, self.pool, self.within, self.exclude, self.domain_size, self.single)
+        return Signature((self.roles, self.rdma, self.zone, self.pool, self.within, self.exclude, self.domain_size,
+                          self.single))
 
     @property
     def bound_ms(self) -> int:

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import lcm
 
-import numpy as np
-
 from gangline.model.gpu import CPU
-from gangline.plan.fleet import FleetMap
 from gangline.plan.snapshot import Held, Snapshot, TenantState
 
 Gpus = Iterable[tuple[str, int]]
@@ -26,7 +23,7 @@ class Usage:
         for tenant in snapshot.tenants:
             if tenant.cohort is not None:
                 self._cohorts.setdefault(tenant.cohort, []).append(tenant.name)
-        self._total = _totals(fleet_map)
+        self._total = fleet_map.totals
         self._use: dict[str, dict[str, int]] = {}
         self._shares: dict[str, int] = {}
         # Shares are whole numbers of this part, so that they are exact and quickly compared.
@@ -141,9 +138,3 @@ def most_ever(tenants: Iterable[TenantState], tenant: str, kind: str) -> int | N
     together = sum(dict(each.quota).get(kind, 0) for each in known.values() if each.cohort == known[tenant].cohort)
     borrow = known[tenant].borrow
     return together if borrow is None else min(together, nominal + borrow)
-
-
-def _totals(fleet_map: FleetMap) -> dict[str, int]:
-    sums = np.bincount(fleet_map.type[~fleet_map.virtual], weights=fleet_map.count[~fleet_map.virtual],
-                       minlength=len(fleet_map.types))
-    return {kind: int(sums[index]) for kind, index in fleet_map.types.items()}

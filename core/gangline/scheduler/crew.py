@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from gangline.engines.base import Job, JobEngine, Sight
@@ -38,10 +38,12 @@ class Look:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of a launch: the engine's id of the job, or why there is none. `final`: asking again is of no use."""
+    """What came of a launch: the engine's id of the job, or why there is none (`final`: asking again is of no
+    use). Or what a job's log says."""
 
     name: str
     job: str | None = None
+    log: str | None = None
     error: str = ""
     final: bool = False
 
@@ -55,6 +57,7 @@ class Crew:
     token_of: Callable[[str, int], str]  # of a gang's attempt
     now_ms: Callable[[], int]
     on_news: Callable[[], None] = lambda: None
+    workers: Executor | None = None  # that act; of its own if none is given
     trouble: str = ""  # why the engine could not be looked at, the last time
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
     _wake: threading.Event = field(init=False, default_factory=threading.Event)
@@ -65,11 +68,11 @@ class Crew:
     _touched: set[str] = field(init=False, default_factory=set)  # busy at any time during the present look
     _not_before_s: dict[str, float] = field(init=False, default_factory=dict)  # what was tried is tried again then
     _soon: bool = field(init=False, default=True)
-    _workers: ThreadPoolExecutor = field(init=False)
+    _workers: Executor = field(init=False)
     _thread: threading.Thread | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self._workers = ThreadPoolExecutor(WORKERS, f"{self.engine.name}-act")
+        self._workers = self.workers or ThreadPoolExecutor(WORKERS, f"{self.engine.name}-act")
 
     def start(self) -> None:
         self.engine.on_change(self._nudge)
@@ -92,8 +95,10 @@ class Crew:
             outcomes, self._outcomes = self._outcomes, []
         return look, outcomes
 
-    def want(self, launches: Collection[Job], stops: Mapping[str, float], *, active: bool) -> None:
-        """Launches these jobs and stops those (by name, with a grace in seconds), unless that is being done.
+    def want(self, launches: Collection[Job], stops: Mapping[str, float], reads: Collection[str] = (), *,
+             active: bool) -> None:
+        """Launches these jobs, stops those (by name, with a grace in seconds) and reads the logs of those, unless
+        that is being done.
 
         `active`: there are jobs, so look often.
         """
@@ -102,6 +107,8 @@ class Crew:
             self._do(job.name, self._launch, job)
         for name, grace_s in stops.items():
             self._do(name, self._end, name, grace_s)
+        for name in reads:
+            self._do(name, self._read, name)
 
     def call(self, what: str, function: Callable[[], None]) -> None:
         """Does something else of the engine's in turn: a drain, waking nodes. What fails is logged."""
@@ -142,6 +149,15 @@ class Crew:
     def _end(self, name: str, grace_s: float) -> None:
         self._guarded(f"stop {name}", lambda: self.engine.stop(name, grace_s))
 
+    def _read(self, name: str) -> None:
+        try:
+            log = self.engine.logs(name)
+        except GanglineError as exc:
+            log = f"its log cannot be read: {exc}"
+        with self._lock:
+            self._outcomes.append(Outcome(name=name, log=log))
+        self.on_news()
+
     def _guarded(self, what: str, function: Callable[[], None]) -> None:
         try:
             function()
@@ -154,11 +170,12 @@ class Crew:
     def _run(self) -> None:
         while not self._ended.is_set():
             self._wake.clear()
-            self._see()
+            self.look()
             self._ended.wait(LEAST_LOOK_S)
             self._wake.wait(LOOK_S if self._soon or self.trouble else IDLE_LOOK_S)
 
-    def _see(self) -> None:
+    def look(self) -> None:
+        """Looks at the engine once; what it showed can be collected."""
         with self._lock:
             self._touched = set(self._busy)
             now_s = time.monotonic()

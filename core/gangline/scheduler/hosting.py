@@ -5,21 +5,26 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from gangline.engines.base import SeenNode, job_name
+from gangline.model.node import NodeView
+from gangline.model.states import NodeLifecycle
 from gangline.scheduler.crew import Crew, Look, Outcome
 from gangline.service import jobs, sights
 from gangline.service.jobs import Act, Case, Shown
 from gangline.store import Store
+
+LAST_LINES = 20
 
 _log = logging.getLogger("gangline.engines")
 
 
 @dataclass(slots=True)
 class Hosting:
-    """All crews of a server, and the attempts that are theirs. One thread, the loop's, calls it; any may `note`."""
+    """All crews of a server, and the attempts that are theirs. One thread, the loop's, calls it."""
 
     store: Store
     crews: tuple[Crew, ...]
@@ -32,8 +37,13 @@ class Hosting:
     _looks: dict[int, Look] = field(init=False, default_factory=dict)
     _nodes: dict[int, dict[str, SeenNode]] = field(init=False, default_factory=dict)
     _over_ms: dict[str, int] = field(init=False, default_factory=dict)  # since when a job has no attempt any more
+    _logs: dict[str, tuple[str, ...]] = field(init=False, default_factory=dict)  # the last lines of jobs that failed
+    _asked: dict[str, int | None] = field(init=False, default_factory=dict)  # nodes to come up, by when
     _on_news: Callable[[], None] | None = field(init=False, default=None)
     due_ms: int | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.store.on_commit.append(self._note)
 
     def start(self, on_news: Callable[[], None]) -> None:
         """Begin to look; `on_news` is called, from any thread, when `observe` has something to take."""
@@ -59,8 +69,7 @@ class Hosting:
         for crew in self.crews:
             crew.stop()
 
-    def note(self, gangs: set[str]) -> None:
-        """These gangs have changed."""
+    def _note(self, gangs: set[str], nodes: set[str]) -> None:
         with self._notes:
             if self._touched is not None:
                 self._touched |= gangs
@@ -101,11 +110,26 @@ class Hosting:
             name = job_name(self.fleet_id, gang, case.attempt.number)
             self._cases[name], self._names[gang] = case, name
 
+    def keep_nodes(self, nodes: Iterable[NodeView]) -> None:
+        """Asks for nodes that are to come up, each once, and gives back those that were given up."""
+        by_pool: dict[str, list[NodeView]] = {}
+        for node in nodes:
+            by_pool.setdefault(node.pool, []).append(node)
+        for crew in self.crews:
+            for pool in crew.pools:
+                booting = [node for node in by_pool.get(pool.name, ()) if node.lifecycle is NodeLifecycle.BOOTING]
+                new = [node for node in booting if self._asked.get(node.node, -1) != node.boot_done_ms]
+                if new:
+                    self._asked |= {node.node: node.boot_done_ms for node in new}
+                    crew.call(f"ask for {', '.join(node.node for node in new)}", partial(crew.engine.provision, new))
+
     def _note_launch(self, outcome: Outcome) -> None:
         case = self._cases.get(outcome.name)
         if case is None:
             return
-        if outcome.job is not None:
+        if outcome.log is not None:
+            self._logs[outcome.name] = tuple(outcome.log.splitlines()[-LAST_LINES:])
+        elif outcome.job is not None:
             jobs.launched(self.store, case, outcome.job, now_ms=self.now_ms())
         elif outcome.final:
             jobs.refused(self.store, case, outcome.error, now_ms=self.now_ms())
@@ -116,24 +140,34 @@ class Hosting:
         look, now_ms = self._looks.get(number), self.now_ms()
         shown = {} if look is None else {job.name: job for job in look.sight.jobs}
         pools = {pool.name for pool in crew.pools}
-        launches, stops = [], {}
+        launches, stops, reads = [], {}, []
         mine = {name: case for name, case in self._cases.items() if case.attempt.pool in pools}
         for name, case in mine.items():
-            told = None if look is None or name in look.busy else Shown(job=shown.get(name), began_ms=look.began_ms)
+            told = None if look is None or name in look.busy else Shown(
+                job=shown.get(name), began_ms=look.began_ms, nodes=self._nodes.get(number, {}))
             match jobs.act_on(case, told, now_ms):
                 case Act.LAUNCH:
                     launches.append(jobs.job_of(case, self.fleet_id))
+                case Act.RETREAT:
+                    why = jobs.taken(case, self._nodes.get(number, {})) or ""
+                    jobs.retreat(self.store, case, why, now_ms=now_ms)
+                    stops[name] = 0.0
                 case Act.STOP:
                     stops[name] = 0.0
                 case Act.BURY:
                     assert told is not None
-                    self._due(jobs.bury(self.store, case, told, self._nodes.get(number, {}), now_ms=now_ms))
+                    if jobs.failed_early(case) and name not in self._logs:
+                        reads.append(name)  # what its supervisors said is all there is to know why
+                        continue
+                    self._due(jobs.bury(self.store, case, told, self._nodes.get(number, {}), now_ms=now_ms,
+                                        lease_s=jobs.lease_s(case.attempt, crew.pools),
+                                        last_lines=self._logs.pop(name, ())))
                 case Act.KEEP:
                     if told is not None and told.job is not None:
                         jobs.told(self.store, case, told.job.text)
         if look is not None:
             stops |= dict.fromkeys(self._strays(look, set(mine), now_ms), 0.0)
-        crew.want(launches, stops, active=bool(mine) or bool(self._over_ms))
+        crew.want(launches, stops, reads, active=bool(mine) or bool(self._over_ms))
 
     def _strays(self, look: Look, known: set[str], now_ms: int) -> list[str]:
         there = {job.name for job in look.sight.jobs}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -156,10 +156,19 @@ class Loop:
             nodes = self._nodes_of(name)
             engine.provision([node for node in nodes if (node.boot_done_ms or 0) <= now_ms])
             boots_ms += [node.boot_done_ms for node in nodes if (node.boot_done_ms or 0) > now_ms]
+        self.hosting.keep_nodes(self._hosted())
         return min((at_ms for at_ms in boots_ms if at_ms is not None), default=None)
 
+    def _hosted(self) -> Iterable[NodeView]:
+        """The nodes of other systems that are to come up."""
+        return (node for name, nodes in self._nodes().items() if name not in self.engines for node in nodes)
+
     def _nodes_of(self, engine: str) -> list[NodeView]:
-        """An engine's nodes, without who leases them; views are made anew only for nodes that have changed."""
+        """An engine's nodes, without who leases them."""
+        return self._nodes().get(engine, [])
+
+    def _nodes(self) -> Mapping[str, list[NodeView]]:
+        """All nodes by engine; views are made anew only for nodes that have changed."""
         nodes = self.picture.nodes()
         if nodes is not self._seen:
             self._seen, self._by_engine = nodes, {}
@@ -168,10 +177,9 @@ class Loop:
                 if known is None or known[0] is not node:
                     known = self._views[node.name] = node, views.node_view(node, {}, None)
                 self._by_engine.setdefault(node.engine, []).append(known[1])
-        return self._by_engine.get(engine, [])
+        return self._by_engine
 
     def _committed(self, gangs: set[str], nodes: set[str]) -> None:
-        self.hosting.note(gangs)
         if gangs or nodes:
             self.wake()
 

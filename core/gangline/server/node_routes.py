@@ -35,7 +35,8 @@ async def hello(node: str, body: Hello, state: NodeSide, claim: Claimed) -> Resp
     if body.node != node:
         raise Rejected(f"names {body.node!r} at the address of {node!r}", field="node")
     if claim is not None:
-        return reply(await state.call(claims.hello, state.store, body, claim, now_ms=state.now_ms()))
+        return reply(await state.call(claims.hello, state.store, body, claim, state.fleet,
+                                      now_ms=state.now_ms()))
     return reply(await state.call(node_service.hello, state.store, body, now_ms=state.now_ms()))
 
 

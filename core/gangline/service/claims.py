@@ -7,10 +7,12 @@ from pathlib import Path
 
 from gangline.model.base import sha256_of
 from gangline.model.errors import Conflict, NotFound, Rejected
+from gangline.model.fleet import Fleet
 from gangline.model.orders import Hello, Orders, Reports, Welcome
 from gangline.model.states import LIVE
 from gangline.service import inbox, tasks
-from gangline.service.nodes import LEASE_S, POLL_S
+from gangline.service.jobs import lease_s
+from gangline.service.nodes import POLL_S
 from gangline.store import Member, Store, Transaction
 
 _OVER = Orders(digest=sha256_of([]))
@@ -30,7 +32,7 @@ class Claim:
                            field="Authorization")
 
 
-def hello(store: Store, greeting: Hello, claim: Claim, *, now_ms: int) -> Welcome:
+def hello(store: Store, greeting: Hello, claim: Claim, fleet: Fleet, *, now_ms: int) -> Welcome:
     """The job's supervisor on a node is there, at that address. With the last of them, the attempt assembles.
 
     Raises NotFound for a node that has no part in the attempt, Conflict when the attempt is over or another
@@ -47,8 +49,9 @@ def hello(store: Store, greeting: Hello, claim: Claim, *, now_ms: int) -> Welcom
             tx.attempts.greeted(member, greeting.incarnation, greeting.address)
             tx.events.add("attempt.joined", now_ms, gang=claim.gang, attempt=claim.attempt, node=greeting.node,
                           address=greeting.address)
+        attempt = tx.attempts.get(claim.gang, claim.attempt)
     store.seen_ms[greeting.node] = now_ms
-    return Welcome(lease_s=LEASE_S, poll_s=POLL_S)
+    return Welcome(lease_s=lease_s(attempt, fleet.pools), poll_s=POLL_S)
 
 
 def orders(store: Store, node: str, incarnation: str, claim: Claim, *, now_ms: int, volumes_root: Path) -> Orders:

@@ -119,8 +119,8 @@ def _rank_exit(tx: Transaction, case: _Case, report: RankExit) -> bool:
 def _end(member: Member, report: RankExit) -> End:
     how = f"was killed by {report.signal}" if report.signal else f"exited with code {report.exit_code}"
     return End(cause=report.cause, text=report.text or f"rank {report.rank} on {member.node} {how}",
-               rank=report.rank, node=member.node, exit_code=report.exit_code, signal=report.signal,
-               last_lines=report.last_lines)
+               rank=report.rank, node=None if report.peer else member.node, exit_code=report.exit_code,
+               signal=report.signal, last_lines=report.last_lines)
 
 
 def _refused(tx: Transaction, case: _Case, report: Refused) -> bool:

@@ -8,6 +8,7 @@ between any two lines finds its way from the two.
 |----------------------------------|---------------------------------|-------------------------------------------|
 | goes on, job not recorded        | whatever                        | launch: asks for it, or finds it, by name |
 | goes on, job recorded            | waiting, running                | nothing                                   |
+| goes on, none of it came up yet  | waiting for a node others took  | retreat: the attempt ends, to try others  |
 | goes on or ends, job recorded    | ended, or nothing               | nothing is left there: its end            |
 | ends, part of it never came up   | waiting, running                | stop                                      |
 | ends, and does not in its time   | waiting, running                | stop, without grace                       |
@@ -18,11 +19,13 @@ between any two lines finds its way from the two.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
-from gangline.engines.base import Job, JobNode, JobStatus, SeenJob, SeenNode, job_name, parse_job_name
+from gangline.engines.base import Job, JobNode, JobStatus, NodeStatus, SeenJob, SeenNode, job_name, parse_job_name
+from gangline.model.fleet import Pool
 from gangline.model.gang import End
+from gangline.model.gpu import CPU
 from gangline.model.spec import GangSpec
 from gangline.model.states import Cause
 from gangline.service import life
@@ -40,6 +43,7 @@ class Act(Enum):
 
     LAUNCH = "launch"
     KEEP = "keep"
+    RETREAT = "retreat"
     STOP = "stop"
     BURY = "bury"  # nothing of it is left: its attempt ends
 
@@ -60,10 +64,11 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What an engine showed of one job, by a look that began at `began_ms`."""
+    """What an engine showed of one job and of all nodes, by a look that began at `began_ms`."""
 
     job: SeenJob | None
     began_ms: int
+    nodes: Mapping[str, SeenNode] = field(default_factory=dict)
 
 
 def cases(store: Store, gangs: Collection[str] | None = None) -> dict[str, Case]:
@@ -86,10 +91,33 @@ def act_on(case: Case, shown: Shown | None, now_ms: int) -> Act:
     if gone and case.left:
         return Act.BURY
     if attempt.end is None and attempt.stopped_ms is None:
-        return Act.KEEP
+        return Act.RETREAT if shown is not None and _in_vain(case, shown) else Act.KEEP
     since_ms = now_ms - (attempt.stopped_ms or attempt.started_ms)
     never_came = attempt.end is not None and any(member.incarnation is None for member in case.left)
     return Act.STOP if never_came or since_ms > attempt.grace_ms + PATIENCE_MS else Act.KEEP
+
+
+def _in_vain(case: Case, shown: Shown) -> bool:
+    """The job waits for a node that others have taken since the plan, or taken out of service."""
+    waits = shown.job is not None and shown.job.status is JobStatus.WAITING
+    late = case.attempt.launched_ms is not None and shown.began_ms > case.attempt.launched_ms
+    came = any(member.incarnation is not None for member in case.members)
+    return waits and late and not came and taken(case, shown.nodes) is not None
+
+
+def taken(case: Case, nodes: Mapping[str, SeenNode]) -> str | None:
+    """The first node of the attempt that cannot take its part now, and why, for people."""
+    whole = case.gang.spec.most > 1
+    for member in case.members:
+        node = nodes.get(member.node)
+        if node is None or node.status in (NodeStatus.BOOTING, NodeStatus.ASLEEP):
+            continue
+        room = node.gpu_count - node.foreign_gpus if member.gpu_type != CPU else len(member.gpus)
+        if node.status is not NodeStatus.READY:
+            return f"{member.node} is {node.status} ({node.text})" if node.text else f"{member.node} is {node.status}"
+        if (whole and node.foreign_gpus) or room < len(member.gpus):
+            return f"{member.node} was taken by {', '.join(node.foreign) or 'others'}"
+    return None
 
 
 def _gone(attempt: Attempt, shown: Shown | None) -> bool:
@@ -126,7 +154,7 @@ def job_of(case: Case, fleet: str) -> Job:
     return Job(
         name=job_name(fleet, gang.id, attempt.number), gang=gang.id, attempt=attempt.number, pool=attempt.pool or "",
         slot=gang.slot, tenant=gang.tenant, title=gang.name, limit_s=_limit_s(gang.spec, gang),
-        nodes=tuple(JobNode(node=member.node, gpus=0 if member.gpu_type == "cpu" else len(member.gpus), whole=whole)
+        nodes=tuple(JobNode(node=member.node, gpus=0 if member.gpu_type == CPU else len(member.gpus), whole=whole)
                     for member in case.members))
 
 
@@ -157,6 +185,14 @@ def refused(store: Store, case: Case, text: str, *, now_ms: int) -> None:
         life.settle(tx, gang.id, now_ms)
 
 
+def retreat(store: Store, case: Case, why: str, *, now_ms: int) -> None:
+    """The attempt ends before it began, so that the gang can be placed elsewhere."""
+    with store.transaction() as tx:
+        gang = tx.gangs.get(case.gang.id)
+        if gang.attempt == case.attempt.number:
+            life.decide_end(tx, gang, End(cause=Cause.LAUNCH, text=why), now_ms)
+
+
 def told(store: Store, case: Case, text: str) -> None:
     """Keeps the engine's words on a job, for whoever asks why nothing happens."""
     if text != case.attempt.job_text:
@@ -164,7 +200,18 @@ def told(store: Store, case: Case, text: str) -> None:
             tx.attempts.told(case.attempt, text)
 
 
-def bury(store: Store, case: Case, shown: Shown, nodes: Mapping[str, SeenNode], *, now_ms: int) -> int | None:
+def failed_early(case: Case) -> bool:
+    """The attempt's job is over before its ranks ran, and nothing has said why."""
+    return case.attempt.end is None and case.attempt.running_ms is None
+
+
+def lease_s(attempt: Attempt, pools: Collection[Pool]) -> float:
+    """How long an attempt's supervisors go on when they do not hear the server."""
+    return next((pool.lease for pool in pools if pool.name == attempt.pool), LEASE_S)
+
+
+def bury(store: Store, case: Case, shown: Shown, nodes: Mapping[str, SeenNode], *, now_ms: int, lease_s: float,
+         last_lines: tuple[str, ...] = ()) -> int | None:
     """The attempt's job is over: so is the attempt. When to look again, if a part of it may live on.
 
     On a node that does not answer, processes may be left until their supervisor, cut off, has killed them:
@@ -179,35 +226,36 @@ def bury(store: Store, case: Case, shown: Shown, nodes: Mapping[str, SeenNode], 
         for member in tx.attempts.members(gang.id, attempt.number):
             if member.empty_ms is not None:
                 continue
-            safe_ms = _safe_ms(store, member, nodes.get(member.node), now_ms)
+            safe_ms = _safe_ms(store, member, nodes.get(member.node), now_ms, lease_s)
             if safe_ms <= now_ms:
                 tx.attempts.empty(member, now_ms)
             else:
                 dues.append(safe_ms)
-            if _broken(nodes.get(member.node)) and not member.lost and attempt.end is None:
+            if _broken(nodes.get(member.node)) and not member.lost:
                 tx.attempts.lost(member)
         if attempt.end is None and tx.attempts.unfinished_ranks(gang.id, attempt.number):
-            life.decide_end(tx, gang, _end(case, shown, nodes), now_ms)
+            life.decide_end(tx, gang, _end(case, shown, nodes, last_lines), now_ms)
         life.settle(tx, gang.id, now_ms)
         return min(dues, default=None)
 
 
-def _end(case: Case, shown: Shown, nodes: Mapping[str, SeenNode]) -> End:
+def _end(case: Case, shown: Shown, nodes: Mapping[str, SeenNode], last_lines: tuple[str, ...]) -> End:
     words = shown.job.text if shown.job is not None else "it is not known there any more"
     broken = next((member.node for member in case.left if _broken(nodes.get(member.node))), None)
     cause = Cause.LAUNCH if case.attempt.running_ms is None and broken is None else Cause.LOST
-    return End(cause=cause, node=broken, text=f"job {case.attempt.job} of pool {case.attempt.pool} ended: {words}")
+    return End(cause=cause, node=broken, last_lines=last_lines,
+               text=f"job {case.attempt.job} of pool {case.attempt.pool} ended: {words}")
 
 
 def _broken(node: SeenNode | None) -> bool:
     return node is not None and node.status in BROKEN
 
 
-def _safe_ms(store: Store, member: Member, node: SeenNode | None, now_ms: int) -> int:
+def _safe_ms(store: Store, member: Member, node: SeenNode | None, now_ms: int, lease_s: float) -> int:
     """From when on no process of the member can be left."""
     if member.incarnation is None or not _broken(node) or (node is not None and node.empty):
         return 0
-    return store.seen_ms.setdefault(member.node, now_ms) + round(LEASE_S * 1000)
+    return store.seen_ms.setdefault(member.node, now_ms) + round(lease_s * 1000)
 
 
 def _empty(tx: Transaction, gang: str, attempt: Attempt, now_ms: int) -> None:
