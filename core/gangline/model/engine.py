@@ -68,12 +68,20 @@ class Kubernetes(Wire):
     context: Plain | None = None
     gpu_resource: Plain = "nvidia.com/gpu"
     resources: Labels = Field(default={}, description="asked for in each pod beside GPUs, such as {rdma/hca: '1'}")
+    claims: Labels = Field(default={}, description="devices by ResourceClaimTemplate, such as {nics: efa-template}")
+    secrets: tuple[Plain, ...] = Field(
+        default=(), description="Secrets whose entries user code finds as variables; pods refer to them by name")
+    user: int = Field(default=1000, ge=1, lt=2**31, description="number of the user, and group, that runs everything")
+    capabilities: tuple[Literal["IPC_LOCK", "SYS_NICE"], ...] = Field(
+        default=(), description="kept though all others are dropped; some RDMA drivers need IPC_LOCK")
+    host_network: bool = False
     runtime_class: Plain | None = None
     service_account: Plain | None = None
     priority_class: Plain | None = None
     queue: Plain | None = Field(default=None, description="Kueue's LocalQueue; needed where the mode is delegated")
     tolerations: tuple[Labels, ...] = ()
     volume_claim: Plain | None = Field(default=None, description="the claim that holds the fleet's volumes")
+    volume_path: Absolute = Field(default="/volumes", description="where it is in the pods: the fleet's `volumes`")
     job_kind: Literal["job", "jobset"] = "job"
 
 

@@ -78,6 +78,11 @@ def domain_of(labels: Labels) -> str | None:
     return found
 
 
+def zone_of(labels: Labels) -> str | None:
+    """The zone a node's labels tell of."""
+    return next((labels[key] for key in _ZONES if labels.get(key)), None)
+
+
 def _numbered(pattern: re.Pattern[str], labels: Labels) -> tuple[str, ...]:
     found = sorted((int(match[1]), value) for key, value in labels.items()
                    if value and (match := pattern.fullmatch(key)))
@@ -122,9 +127,8 @@ class _Read:
             self.findings.append(self.source.found(line_of(item), f"node {name} is there twice; the first one counts"))
             return
         labels = {str(key): value for key, value in _part(metadata, "labels").items() if isinstance(value, str)}
-        zone = next((labels[key] for key in _ZONES if labels.get(key)), None)
         self.subdomains += any(labels.get(key) for key in ("accelerator.topograph.run/sub-domain", f"{_OLD}sub-domain"))
-        self.places[name] = Place(node=name, path=path_of(labels), domain=domain_of(labels), zone=zone,
+        self.places[name] = Place(node=name, path=path_of(labels), domain=domain_of(labels), zone=zone_of(labels),
                                   gpu=self._gpu(name, labels, _part(status, "capacity"), line_of(item)))
 
     def _gpu(self, name: str, labels: Labels, capacity: Mapping[str, Any], line: int) -> str:
