@@ -30,6 +30,7 @@ _LATEST = select(gangs.c.tenant, gangs.c.name, gangs.c.ended_ms, gangs.c.seq, ga
                  func.row_number().over(partition_by=(gangs.c.tenant, gangs.c.name),
                                         order_by=(gangs.c.ended_ms.desc(), gangs.c.seq.desc())).label("place"),
                  ).where(gangs.c.state == GangState.SUCCEEDED).subquery()
+_PAGE = _UNFINISHED.where(gangs.c.seq > key("seq")).limit(key("most"))
 _IN_SLOT = _UNFINISHED.where(gangs.c.slot == key("slot"))
 
 
@@ -75,6 +76,10 @@ class Gangs:
         """Every gang that is not final, of one slot or of all, in the order of submission."""
         rows = self._scope.rows(_UNFINISHED) if slot is None else self._scope.rows(_IN_SLOT, key_slot=slot)
         return tuple(Gang(**row._mapping) for row in rows)
+
+    def unfinished_after(self, seq: int, most: int) -> tuple[Gang, ...]:
+        """The first `most` gangs that are not final, of those with a higher number."""
+        return tuple(Gang(**row._mapping) for row in self._scope.rows(_PAGE, key_seq=seq, key_most=most))
 
     def first_in(self, slots: Collection[str]) -> dict[str, str]:
         """The gang of each slot that was submitted first of those that are not final."""
