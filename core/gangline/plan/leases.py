@@ -44,6 +44,11 @@ class Leases:
         return np.asarray(sorted(range(len(self.running)), key=lambda number: self.running[number].gang), np.int64)
 
     @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The ids, sorted."""
+        return tuple(self.running[number].gang for number in self.by_name.tolist())
+
+    @cached_property
     def nodes(self) -> Ints:
         """On how many nodes each gang is."""
         return np.bincount(self.run, minlength=len(self.running))

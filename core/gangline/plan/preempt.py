@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -201,19 +201,21 @@ class _Scene:
         begin, end = self._rows(subtree)
         return Room(self.search.board.map, self.choice, self.search.demand.block, begin, end)
 
-    def bounds(self, at: Ints, place: Ints) -> list[tuple[_Value, int]]:
-        """For each of the areas `at`, what an option there is worth at least: its cheapest victim alone, which costs
-        nothing where a gang may shrink."""
+    def bounds(self, at: Ints, place: Ints) -> Iterator[tuple[_Value, int]]:
+        """For each of the areas `at`, best first, what an option there is worth at least: its cheapest victim alone,
+        which costs nothing where a gang may shrink."""
         if not len(at):
-            return []
+            return
         search, leases = self.search, self.search.leases
         first = np.full(int(at.max()) + 1, _NEVER)
         np.minimum.at(first, at, place)
         areas = np.flatnonzero(first < _NEVER)
         cheapest = self.victims[first[areas]]
         costs = np.zeros_like(areas) if leases.elastic[self.victims].any() else search.cost[cheapest]
-        return [((priority, cost, 1, self.choice.rank, area), area) for priority, cost, area in sorted(zip(
-            leases.priority[cheapest].tolist(), costs.tolist(), areas.tolist(), strict=True))]
+        priorities = leases.priority[cheapest]
+        for best in np.lexsort((areas, costs, priorities)):
+            area = int(areas[best])
+            yield (int(priorities[best]), int(costs[best]), 1, self.choice.rank, area), area
 
 
 def _last(search: _Search, place: Ints) -> Ints:
