@@ -20,7 +20,7 @@ from gangline.service.inventory import unsettled
 from gangline.service.sighting import Sighting
 from gangline.store import Node, Store
 
-MOST_AT_ONCE = 250  # gangs, and nodes, read in one transaction: others must not wait long for their turn
+MOST_AT_ONCE = 100  # gangs, and nodes, read in one transaction: others must not wait long for their turn
 
 
 class Picture:
@@ -64,7 +64,9 @@ class Picture:
             return not self._whole or not self._followed or any(self._touched)
 
     def begin(self) -> None:
-        """Reads nodes and pools, which tell what could ever be; gangs are seen from the next `refresh` on."""
+        """Reads nodes and pools, once: they tell what could ever be. Gangs are seen from the next `refresh` on."""
+        if self._begun:
+            return
         with self._store.transaction() as tx:
             with self._notes:
                 self._touched = set(), set()  # all of it is read from here on
@@ -79,8 +81,7 @@ class Picture:
         """Reads what was touched since the last time. Others have their turn in between; yet what it shows then
         is the store at one version, for what changes while it reads is read again."""
         try:
-            if not self._begun:
-                self.begin()
+            self.begin()
             if not self._whole:
                 self._read_gangs()
             news = self._read_touched()
