@@ -53,7 +53,7 @@ class Listed(Json):
     cache_ok = True
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:
-        return None if value is None else tuple(json.loads(value))
+        return None if value is None else _parse_list(value)
 
 
 class Value(TypeDecorator[Any]):
@@ -122,6 +122,11 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return value
+
+
+@lru_cache(maxsize=1024)
+def _parse_list(text: str) -> tuple[Any, ...]:
+    return tuple(json.loads(text))
 
 
 @lru_cache(maxsize=1024)

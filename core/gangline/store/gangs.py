@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, func, insert, or_, select, update
+from sqlalchemy import and_, func, insert, or_, select, update
 
 from gangline.model.errors import NotFound
 from gangline.model.gang import End, Progress
@@ -61,12 +61,18 @@ class Gangs:
         return tuple(Success(tenant=row.tenant, name=row.name, ended_ms=row.ended_ms, seq=row.seq,
                              ran_ms=row.ran_ms) for row in self._scope.rows(query))
 
-    def named(self, text: str) -> tuple[Gang, ...]:
-        """Gangs that are not final and whose name is `text` or whose id or name begins with it."""
-        prefix = or_(gangs.c.id.startswith(text, autoescape=True),
-                     gangs.c.name.startswith(text, autoescape=True))
-        found = self._some(and_(gangs.c.state.not_in(_FINAL), prefix))
-        return tuple(g for g in found if g.name == text) or found
+    def named(self, text: str, most: int) -> tuple[tuple[Gang, ...], int]:
+        """Gangs that are not final: those called `text`, else those whose id or name begins so. The `most` that were
+        submitted first, and how many there are."""
+        prefix = or_(gangs.c.id.startswith(text, autoescape=True), gangs.c.name.startswith(text, autoescape=True))
+        for where in (gangs.c.name == text, prefix):
+            meant = and_(gangs.c.state.not_in(_FINAL), where)
+            rows = self._scope.rows(select(gangs).where(meant).order_by(gangs.c.seq).limit(most))
+            if rows:
+                many = len(rows) if len(rows) < most else self._scope.scalar(
+                    select(func.count()).select_from(gangs).where(meant))
+                return tuple(Gang(**row._mapping) for row in rows), int(many)
+        return (), 0
 
     def newest_in_each(self, slots: Collection[str]) -> dict[str, Gang]:
         """The gang that was submitted last in each of these slots, whatever its state."""
@@ -162,10 +168,6 @@ class Gangs:
     def advance(self, gang: str, progress: Progress) -> None:
         self._scope.run(_SET, key_id=gang, progress=progress)
         self._scope.wake(gang=gang)
-
-    def _some(self, where: ColumnElement[bool]) -> tuple[Gang, ...]:
-        return tuple(Gang(**row._mapping)
-                     for row in self._scope.rows(select(gangs).where(where).order_by(gangs.c.seq)))
 
     def _set(self, gang: str, **values: Any) -> None:
         self._scope.run(_SET, key_id=gang, **values)
