@@ -23,6 +23,8 @@ from gangline.model.errors import Unavailable
 from gangline.model.node import NodeView
 from gangline.model.states import NodeLifecycle
 
+pytestmark = pytest.mark.slow
+
 servers = pytest.fixture(scope="module", name="servers")(ray_servers)
 
 

@@ -12,6 +12,8 @@ from gangline.model.gang import GangView
 from gangline.model.node import NodeView
 from gangline.model.states import Cause, GangState
 
+pytestmark = pytest.mark.slow
+
 STEPS = 60
 
 
