@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
 from fleet_world import dead
 from hosted_world import HostedWorld
 

@@ -12,6 +12,7 @@ import yaml
 
 from gangline.cli.app import as_json, cli
 from gangline.cli.output import news, show, show_json
+from gangline.cli.rdma_diagnose import diagnose
 from gangline.cli.render_rdma import (
     detection_lines,
     environment_lines,
@@ -37,7 +38,10 @@ _SHOWN = ("NCCL_", "UCX_", "GLOO_", "TP_", "TORCH_NCCL_", "FI_", "OFI_", "RDMAV_
 
 @cli.group()
 def rdma() -> None:
-    """RDMA of a machine: what is there, what it needs."""
+    """RDMA of a machine: what is there, what it needs, and what logs say of it."""
+
+
+rdma.add_command(diagnose)
 
 
 def _own_profiles(command: F) -> F:

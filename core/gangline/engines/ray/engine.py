@@ -32,7 +32,6 @@ class RayEngine:
     """
 
     name = "ray"
-    standing = False
 
     def __init__(self, pools: tuple[Pool, ...], supervision: Supervision, home: Path, fleet: str) -> None:
         settings = pools[0].ray
