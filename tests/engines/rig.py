@@ -18,7 +18,6 @@ from hub import Guest, Hub
 
 from gangline.engines.base import Engine, Job, JobNode, JobStatus, SeenJob, SeenNode, job_name
 from gangline.engines.supervision import Supervision
-from gangline.model.fleet import Pool
 
 FLEET, OTHER_FLEET = "00c0ffee", "0ddba115"
 PATIENCE_S = 60.0
