@@ -13,7 +13,8 @@ import psutil
 import pytest
 from conformance import Conformance, undo  # noqa: F401 - a fixture
 from hub import Hub
-from ray_rig import RayRig, RayServers, ray_servers
+from ray_cluster import RayServers, ray_servers
+from ray_rig import RayRig
 from rig import ask, look, start, until
 
 from gangline.engines.base import JobStatus
@@ -129,20 +130,20 @@ class TestRay(Conformance):
         run.id = self._half_launched(rig, run.name)
         assert look(rig, rig.nodes[0]).foreign_gpus == 0
         run.wait_over()
-        state = rig.driver("print(ray.util.placement_group_table()[sys.argv[2]]['state'])", run.id)
+        state = rig.driver("print(ray.util.placement_group_table()[sys.argv[3]]['state'])", run.id)
         assert state == "REMOVED"
 
     def _half_launched(self, rig: RayRig, name: str) -> str:
         """The placement group of a job whose server died before it asked for the wardens."""
         return rig.driver(
             "ids = {node['NodeName']: node['NodeID'] for node in ray.nodes() if node['Alive']}\n"
-            "group = ray.util.placement_group([{'GPU': 8, 'CPU': 8, 'rdma': 1}] * 2, 'STRICT_SPREAD', sys.argv[2],\n"
+            "group = ray.util.placement_group([{'GPU': 8, 'CPU': 8, 'rdma': 1}] * 2, 'STRICT_SPREAD', sys.argv[3],\n"
             "    'detached', bundle_label_selector=[{'ray.io/node-id': ids[name]} for name in ('n1', 'n2')])\n"
             "print(group.id.hex())", name)
 
     def test_a_job_that_was_taken_away_in_ray_is_over(self, rig: RayRig) -> None:
         run = start(rig, rig.nodes[:2])
-        rig.driver("ray.util.remove_placement_group(ray.util.get_placement_group(sys.argv[2]))", run.name)
+        rig.driver("ray.util.remove_placement_group(ray.util.get_placement_group(sys.argv[3]))", run.name)
         run.wait_over()
         until(lambda: not run.processes(), "nothing to be left", run.processes)
 

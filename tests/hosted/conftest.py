@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 
 import pytest
 from hosted_world import Cluster, HostedWorld, hosted_world
+from ray_cluster import GPUS, RayServers, ray_servers
 from slurm_cluster import SlurmCluster, slurm_cluster
 
 
@@ -37,13 +39,48 @@ class Slurm:
         return lambda: self._cluster.revive(node)
 
 
+class Ray:
+    """A Ray cluster as the tests of all systems see it."""
+
+    nodes = ("n1", "n2", "n3", "n4")
+
+    def __init__(self, servers: RayServers) -> None:
+        self._servers = servers
+
+    def pool(self) -> str:
+        return (f"engine: ray, ray: {{address: '{self._servers.address}', token_file: {self._servers.token_file}, "
+                "custom_resources: {rdma: 1}}")
+
+    def jobs(self) -> dict[str, str]:
+        said = self._servers.driver(
+            "import json; print(json.dumps({g['name']: g['state'] for g in ray.util.placement_group_table().values()"
+            " if g['state'] != 'REMOVED'}))")
+        return {name: state for name, state in json.loads(said.splitlines()[-1]).items() if name.startswith("gangline-")}
+
+    def occupy(self, node: str) -> Callable[[], None]:
+        return self._servers.occupy(node, GPUS)
+
+    def drain(self, node: str) -> Callable[[], None]:
+        pytest.skip("Ray has no drain that can be lifted")
+
+    def cut(self, node: str) -> Callable[[], None]:
+        self._servers.kill_raylet(node)
+        return lambda: self._servers.run("node", node[1:])
+
+
 @pytest.fixture(scope="session")
 def slurm() -> Iterator[Cluster]:
     with slurm_cluster() as cluster:
         yield Slurm(cluster)
 
 
-@pytest.fixture(params=["slurm"])
+@pytest.fixture(scope="session")
+def ray() -> Iterator[Cluster]:
+    for servers in ray_servers():
+        yield Ray(servers)
+
+
+@pytest.fixture(params=["slurm", "ray"], scope="session")
 def cluster(request: pytest.FixtureRequest) -> Cluster:
     found: Cluster = request.getfixturevalue(request.param)
     return found
