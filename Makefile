@@ -8,7 +8,7 @@ PYTEST = $(BIN)/python -m pytest
 HOSTED = tests/dagster tests/airflow
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check lint types contracts bench clean
+.PHONY: help setup servers demo test test-slow check lint types contracts bench clean
 
 help:  ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,8 +18,11 @@ setup: $(READY)  ## Make .venv with everything the demo and the tests need (a mi
 $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) (a minute or two, once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,dagster,airflow,plot,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,dagster,airflow,ray,plot,dev]'
 	@touch $@
+
+servers:  ## Install the real servers that slower tests start: Slurm (as root, on Debian)
+	tests/servers/install.sh slurm
 
 demo: $(READY)  ## Train, evaluate and promote through Dagster and Airflow at once, on one emulated fleet
 	@PYTHONPATH=examples $(BIN)/python -m posttrain.demo

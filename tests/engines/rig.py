@@ -18,8 +18,6 @@ from hub import Guest, Hub
 
 from gangline.engines.base import Engine, Job, JobNode, JobStatus, SeenJob, SeenNode, job_name
 from gangline.engines.supervision import Supervision
-from gangline.model.fleet import Pool
-from gangline.node import __main__ as supervisor
 
 FLEET, OTHER_FLEET = "00c0ffee", "0ddba115"
 PATIENCE_S = 60.0
@@ -67,20 +65,9 @@ class Rig(Protocol):
         """The node loses power; what is returned brings it back."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StandIn(Supervision):
-    """Supervision by tests/engines/stand_in.py."""
-
-    def argv(self, pool: Pool, job: Job, *, token_file: str | None = None) -> list[str]:
-        argv = Supervision(server_url=self.server_url).argv(pool, job, token_file=token_file)
-        start = argv.index("-m")
-        return [*argv[:start], str(Path(__file__).with_name("stand_in.py")), *argv[start + 2:]]
-
-
 def supervision(hub: Hub) -> Supervision:
-    """How supervisors that call the hub are started: the real ones, where they know of jobs."""
-    knows_jobs = '"--job"' in Path(supervisor.__file__).read_text()
-    return (Supervision if knows_jobs else StandIn)(server_url=hub.url)
+    """How supervisors that call the hub are started."""
+    return Supervision(server_url=hub.url)
 
 
 @dataclass

@@ -10,6 +10,8 @@ from conformance import Conformance, undo
 from hub import Hub
 from kube_rig import KubeRig
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["undo"]  # the suite's own fixture
 
 

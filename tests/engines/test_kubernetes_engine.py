@@ -21,6 +21,8 @@ from gangline.engines.base import JobStatus, NodeStatus
 from gangline.engines.kubernetes import names
 from gangline.model.errors import GanglineError, NotFound, Rejected, Unavailable
 
+pytestmark = pytest.mark.slow
+
 OWNED = (SECRETS, SERVICES, GROUPS)
 
 

@@ -11,6 +11,8 @@ from hub import Hub
 from slurm_cluster import SlurmCluster, slurm_cluster
 from slurm_rig import SlurmRig
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[SlurmCluster]:

@@ -18,6 +18,8 @@ from gangline.model.errors import NotFound, Rejected, Unavailable
 from gangline.model.node import NodeView
 from gangline.model.states import NodeLifecycle
 
+pytestmark = pytest.mark.slow
+
 CLOUD = "c1"
 
 

@@ -425,6 +425,7 @@ def test_a_job_that_waits_for_a_node_others_took_is_given_up(site: Site) -> None
     assert end is not None
     assert (end.cause, end.text) == (Cause.LAUNCH, "n2 is drained (bad DIMM)")
     assert site.view(gang).state is GangState.QUEUED
+    assert site.node("n1").gangs == ()  # it keeps none of its nodes
     site.engine.set_node("n2", status=NodeStatus.READY, text="")
     site.engine.set_node("n3", foreign_gpus=1, foreign=("job 7 of bob",))
     site.step()

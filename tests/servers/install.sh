@@ -15,7 +15,12 @@ slurm() { # Debian starts no service of these where there is no init; the tests 
   packages slurmctld slurm-wlm slurmctld slurmd slurm-wlm-basic-plugins munge iproute2
 }
 
-ALL=(slurm)
+ray() { # into the Python that runs the tests, or the one that PYTHON names
+  "${PYTHON:-python3}" -c 'import ray' 2>/dev/null && return
+  "${PYTHON:-python3}" -m pip install --quiet --disable-pip-version-check -c "$(dirname "$0")/../../constraints.txt" ray
+}
+
+ALL=(slurm ray)
 [ $# -gt 0 ] || set -- "${ALL[@]}"
 for name in "$@"; do
   case " ${ALL[*]} " in

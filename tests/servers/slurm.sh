@@ -96,7 +96,7 @@ CONF
     [ $verb = resume ] && what=start || what=cut
     { echo '#!/bin/sh'
       echo 'export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
-      printf 'for node in $(scontrol show hostnames "$1"); do %q %s %q "$node"; done\n' "$(realpath "$0")" $what "$dir"
+      printf 'for node in $(scontrol show hostnames "$1"); do %q %s %q "$node" </dev/null >/dev/null 2>&1; done\n' "$(realpath "$0")" $what "$dir"
     } >"$dir/$verb"
   done
   chmod 755 "$dir/resume" "$dir/suspend"

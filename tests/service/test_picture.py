@@ -228,7 +228,7 @@ def test_another_fleet_file_is_followed_without_reading_every_gang_again(world: 
     picture.follow(world.fleet)
     assert picture.stale
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Sighting, "of_all", lambda *_: 1 / 0)
+        patch.setattr(Sighting, "page", lambda *_: 1 / 0)
         picture.refresh()
     assert not picture.stale
     assert_same(picture.snapshot(world.now_ms), look(world))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 import tempfile
 import threading
 import time
@@ -24,7 +23,7 @@ from gangline.model.node import NodeView
 from gangline.model.spec import GangSpec
 from gangline.model.states import GangState
 from gangline.scheduler.loop import Loop
-from gangline.server.run import SWITCH_S
+from gangline.server.interpreter import share_fairly
 from gangline.service import explaining, feasible, submit, views
 from gangline.service import fleet as fleet_service
 from gangline.store import Store
@@ -92,7 +91,7 @@ class Backlog:
         self._ids = itertools.count(1)
         self.gangs: list[str] = []
         self._random = Random(7)
-        sys.setswitchinterval(SWITCH_S)
+        share_fairly()
 
     def close(self) -> None:
         self.loop.stop()

@@ -62,7 +62,8 @@ _MODULE_OF = {
     **dict.fromkeys(("run", "submit"), "runs"),
     **dict.fromkeys(("list", "show", "logs", "explain", "cancel"), "gangs"),
     **dict.fromkeys(("serve", "stop", "status"), "service"),
-    "fleet": "fleet", "volume": "volumes", "usage": "usage", "plan": "plan", "simulate": "simulate", "doctor": "doctor",
+    "fleet": "fleet", "volume": "volumes", "usage": "usage", "plan": "plan", "simulate": "simulate", "rdma": "rdma",
+    "doctor": "doctor",
 }
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from gangline.model.base import Wire
-from gangline.model.spec import Seconds
 
 LOCAL: Literal["local"] = "local"
 EngineName = Literal["local", "slurm", "ray", "kubernetes"]
@@ -83,23 +82,3 @@ class Kubernetes(Wire):
     volume_claim: Plain | None = Field(default=None, description="the claim that holds the fleet's volumes")
     volume_path: Absolute = Field(default="/volumes", description="where it is in the pods: the fleet's `volumes`")
     job_kind: Literal["job", "jobset"] = "job"
-
-
-class Provision(Wire):
-    """Commands that add a node to a pool and remove one, as argument lists; never a line for a shell.
-
-    `{node}`, `{pool}`, `{request}` in an argument are replaced; the request is the same each time the same
-    node is asked for, so that a command may tell a repetition. Each runs at most `within`.
-    """
-
-    create: tuple[str, ...] = Field(min_length=1)
-    destroy: tuple[str, ...] = Field(min_length=1)
-    within: Seconds = 900.0
-
-    @model_validator(mode="after")
-    def _known(self) -> Self:
-        for word in (*self.create, *self.destroy):
-            for name in re.findall(r"\{(\w*)\}", word):
-                if name not in ("node", "pool", "request"):
-                    raise ValueError(f"{{{name}}} stands for nothing; {{node}}, {{pool}} and {{request}} do")
-        return self

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from gangline.model.base import Wire
-from gangline.model.engine import LOCAL, Absolute, EngineName, Kubernetes, Plain, Provision, Ray, Slurm
+from gangline.model.engine import LOCAL, Absolute, EngineName, Kubernetes, Plain, Ray, Slurm
 from gangline.model.gpu import CPU, GpuAsk, parse_gpu
 from gangline.model.spec import Name, Seconds
 from gangline.model.units import NANO_PER_UNIT, parse_money_nano
@@ -42,7 +42,6 @@ class Pool(Wire):
     slurm: Slurm | None = None
     ray: Ray | None = None
     kubernetes: Kubernetes | None = None
-    provision: Provision | None = None
     mode: Literal["pinned", "delegated"] = Field(
         default="pinned", description="who chooses the nodes: Gangline, or the engine's queue")
     python: Plain | None = Field(default=None, description="of the supervisors there [default: the server's]")

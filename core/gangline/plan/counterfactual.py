@@ -92,9 +92,8 @@ def _other_types(question: Question) -> Iterator[_Change]:
     gang = question.gang
     known = {ask.type for role in gang.roles for ask in role.asks}
     wanted = max((ask.count for role in gang.roles for ask in role.asks), default=1)
-    most: dict[str, int] = {}
-    for node in {(node.gpu.type, node.gpu.count) for node in question.snapshot.fleet.map.values}:
-        most[node[0]] = max(node[1], most.get(node[0], 0))
+    fleet_map = question.snapshot.fleet.map
+    most = {kind: int(fleet_map.count[fleet_map.type == number].max()) for kind, number in fleet_map.types.items()}
     for kind in sorted(most.keys() - known - {CPU})[:MOST_KINDS]:
         if most[kind] >= wanted:
             ask = GpuAsk(kind, wanted)
@@ -106,7 +105,8 @@ def _other_places(question: Question) -> Iterator[_Change]:
     if gang.pool is not None:
         yield "in any pool", replace(gang, pool=None)
     if gang.zone is not None:
-        zones = sorted({node.zone for node in question.snapshot.fleet.map.values} - {gang.zone})
+        fleet_map = question.snapshot.fleet.map
+        zones = sorted({str(key[1]) for key in fleet_map.keys[fleet_map.levels.zone]} - {gang.zone})
         for zone in zones[:MOST_KINDS]:
             yield f"in zone {zone}", replace(gang, zone=zone)
 

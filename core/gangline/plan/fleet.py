@@ -41,6 +41,7 @@ from gangline.plan.topology import (
 
 if TYPE_CHECKING:
     from gangline.plan.demand import Demand
+    from gangline.plan.leases import Leases
     from gangline.plan.never import Misfit
 
 Ints = NDArray[np.int64]
@@ -93,6 +94,7 @@ class FleetMap:
         self.demands: dict[Signature, Demand] = {}  # kept by `demand.demand_of`
         self.misfits: dict[Signature, Misfit | None] = {}  # kept by `never.misfit`
         self._members: dict[tuple[GpuAsk, str], Members] = {}
+        self.leases: Leases | None = None  # kept by `Leases.of`
 
     def _describe(self) -> None:
         nodes, n = self.values, self.size

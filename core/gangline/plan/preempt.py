@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,11 +11,16 @@ import numpy as np
 from gangline.plan.board import Board
 from gangline.plan.demand import Choice, Demand
 from gangline.plan.fleet import Bools, Ints
+from gangline.plan.leases import Leases
 from gangline.plan.place import Offers
+from gangline.plan.room import Room
 from gangline.plan.snapshot import Held, PendingGang, RunningGang
 
 if TYPE_CHECKING:
     from gangline.plan.planner import Decision
+
+_NEVER = np.iinfo(np.int64).max  # the place of who may not be preempted
+_GOES = -1  # the place of who leaves anyway
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,25 +45,7 @@ class Eviction:
     subtree: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Victim:
-    run: RunningGang
-    rows: tuple[int, ...]
-    gpus: tuple[int, ...]
-    cost: int
-
-    @property
-    def rank(self) -> tuple[int, int, int, str]:
-        return self.run.priority, self.cost, -self.run.since_ms, self.run.gang
-
-    @property
-    def beyond_least(self) -> set[int]:
-        """The rows that an elastic gang can give up."""
-        return set(sorted(self.rows)[self.run.least:])
-
-
-_Value = tuple[int, int, int, int, int]
-_GIVEN_BACK = ""  # who holds what is free from the next pass on
+_Value = tuple[int, int, int, int, int]  # highest priority, cost, number of victims, rank of the choice, place
 
 
 def evict(decision: Decision, gang: PendingGang, demand: Demand, offers: Offers) -> Eviction | None:
@@ -67,229 +54,245 @@ def evict(decision: Decision, gang: PendingGang, demand: Demand, offers: Offers)
     if gang.priority <= board.least_priority and not board.usage.limited:
         return None
     search = _Search(decision, gang, demand)
-    found = list(search.options(offers.choices))
-    if search.coming or not found:
+    scenes = [_Scene.of(search, choice) for choice in offers.choices]
+    look = _on_rows if demand.single else _in_subtrees
+    if any(scene.coming() for scene in scenes):
         return None
-    return min(found, key=lambda option: option[0])[1]
+    for scene in scenes:
+        look(scene)
+    return None if search.best is None else search.best[1]
 
 
 class _Search:
-    """The options for one gang."""
+    """The search for one gang: who may be preempted, by rank, and the best that was found so far.
+
+    Victims are numbers of running gangs. Their rank is the lowest priority, then the least work that would be lost,
+    then the latest start, then the id.
+    """
 
     def __init__(self, decision: Decision, gang: PendingGang, demand: Demand) -> None:
         self.board, self.gang, self.demand = decision.board, gang, demand
         board = self.board
-        shrinking = {resize.gang for resize in decision.resizes}
-        self.ending = {run.gang for run in board.snapshot.running
-                       if run.ending or run.gang in decision.preemptions}
-        self.holders: dict[int, dict[str, int]] = dict(board.holders)
-        for row, gpus in board.given_back.items():
-            self.holders[row] = {**self.holders.get(row, {}), _GIVEN_BACK: gpus}
-        self.leaving = self.ending | {_GIVEN_BACK}
-        self._going: dict[str, dict[str, int]] | None = None
-        self.victims = sorted((victim for run in board.snapshot.running
-                               if run.gang not in self.ending and run.gang not in shrinking
-                               and (victim := self._victim(decision, run)) is not None),
-                              key=lambda victim: victim.rank)
+        self.leases = leases = Leases.of(board.snapshot)
+        self.going = leases.ending.copy()
+        self.going[self._numbers(decision.preemptions)] = True
+        self.cost = np.maximum(0, board.now_ms - leases.saved_ms) * leases.total
+        self.victims = self._rank(self._may(decision))
         self.usable: Bools = board.in_service & (board.claim < 0)
-        self.coming = False  # enough is being freed already
+        given = np.zeros(board.map.size, np.int64)
+        given[list(board.given_back)] = list(board.given_back.values())
+        leaves = self.going[leases.run]
+        size = board.map.size
+        self.free_after: Ints = board.free + given + np.bincount(
+            leases.row[leaves], leases.gpus[leaves], size).astype(np.int64)
+        held = given + np.bincount(leases.row, leases.gpus, size).astype(np.int64)
+        self.leased: Bools = (given > 0) | (np.bincount(leases.row, minlength=size) > 0)
+        self.clears: Bools = board.free + held == board.map.count  # what this pass placed on a row stays
+        self.best: tuple[_Value, Eviction] | None = None
+        self._leaving: dict[str, dict[str, int]] | None = None
 
-    def _victim(self, decision: Decision, run: RunningGang) -> _Victim | None:
-        board, policy = self.board, self.board.policy
+    def _numbers(self, gangs: Iterable[str]) -> list[int]:
+        return [self.leases.number[gang] for gang in gangs if gang in self.leases.number]
+
+    def _may(self, decision: Decision) -> Bools:
+        """Who may be preempted, and is not spared for now: that may change with time."""
+        board, leases, policy = self.board, self.leases, self.board.policy
         highest = self.gang.priority if board.usage.limited else self.gang.priority - 1
-        if not run.preemptible or run.priority > highest:
-            return None
-        spared_ms = max(run.since_ms + policy.min_runtime_ms,
-                        run.preempted_ms + policy.cool_down_ms if run.preempted_ms else 0)
-        if spared_ms > board.now_ms:
-            decision.due_ms = min(decision.due_ms, spared_ms)
-            return None
-        held = [(board.map.row[held.node], len(held.gpus)) for held in run.holds if held.node in board.map.row]
-        saved_ms = run.since_ms if run.saved_ms is None else run.saved_ms
-        cost = max(0, board.now_ms - saved_ms) * sum(gpus for _, gpus in held)
-        return _Victim(run, tuple(row for row, _ in held), tuple(gpus for _, gpus in held), cost)
+        may = leases.preemptible & (leases.priority <= highest) & ~self.going
+        may[self._numbers(resize.gang for resize in decision.resizes)] = False
+        again_ms = np.where(leases.preempted_ms > 0, leases.preempted_ms + policy.cool_down_ms, 0)
+        spared_ms = np.maximum(leases.since_ms + policy.min_runtime_ms, again_ms)
+        spared = may & (spared_ms > board.now_ms)
+        if spared.any():
+            decision.due_ms = min(decision.due_ms, int(spared_ms[spared].min()))
+        may &= ~spared
+        return may
 
-    def _victims_of(self, choice: Choice) -> list[_Victim]:
+    def _rank(self, may: Bools) -> Ints:
+        leases = self.leases
+        found = leases.by_name[may[leases.by_name]]
+        return found[np.lexsort((-leases.since_ms[found], self.cost[found], leases.priority[found]))]
+
+    def victims_of(self, choice: Choice) -> Ints:
         """Those of lower priority, and those whose tenant gives back what it borrowed."""
-        return [victim for victim in self.victims if victim.run.priority < self.gang.priority
-                or (victim.run.priority == self.gang.priority and self.board.usage.reclaims(
-                    self.gang.tenant, victim.run.tenant, choice.gpus, self._leaving()))]
+        lower = self.leases.priority[self.victims] < self.gang.priority
+        if lower.all():
+            return self.victims
+        tenants = [self.leases.running[victim].tenant for victim in self.victims.tolist()]
+        gives = {tenant: self.board.usage.reclaims(self.gang.tenant, tenant, choice.gpus, self.leaving())
+                 for tenant in set(tenants)}
+        return self.victims[lower | np.asarray([gives[tenant] for tenant in tenants], np.bool_)]
 
-    def _leaving(self) -> dict[str, dict[str, int]]:
-        if self._going is None:
-            self._going = {}
-            for run in self.board.snapshot.running:
-                if run.gang in self.ending:
-                    use = self._going.setdefault(run.tenant, {})
-                    for kind, count in self.board.usage.gpus_of(run.holds):
-                        use[kind] = use.get(kind, 0) + count
-        return self._going
+    def leaving(self) -> dict[str, dict[str, int]]:
+        """What gangs hold that are ending, by tenant and type."""
+        if self._leaving is None:
+            self._leaving = {}
+            for number in np.flatnonzero(self.going).tolist():
+                run = self.leases.running[number]
+                use = self._leaving.setdefault(run.tenant, {})
+                for kind, count in self.board.usage.gpus_of(run.holds):
+                    use[kind] = use.get(kind, 0) + count
+        return self._leaving
 
-    def options(self, choices: Sequence[Choice]) -> Iterator[tuple[_Value, Eviction]]:
-        for choice in choices:
-            if self.demand.single:
-                yield from self._on_rows(choice)
-            else:
-                yield from self._in_subtrees(choice)
+    def beaten(self, bound: _Value) -> bool:
+        """Nothing of at least this value is better than what was found."""
+        return self.best is not None and self.best[0] <= bound
 
-    # Whole nodes.
-
-    def _in_subtrees(self, choice: Choice) -> Iterator[tuple[_Value, Eviction]]:
-        board, level = self.board, self.demand.widest
-        ids = board.map.ids[level]
-        meets = np.zeros(board.map.size, np.bool_)
-        for need in choice.needs:
-            meets |= need.mask
-        usable = meets & self.usable
-        had = usable & board.whole
-        for row in self.holders:
-            had[row] |= usable[row] and self._leased_only_by(row, self.leaving)
-        victims = self._victims_of(choice)
-        subtrees = {int(ids[row]) for victim in victims for row in victim.rows if usable[row]}
-        if self._enough_somewhere(choice, had, ids):
-            self.coming = True
-            return
-        for subtree in sorted(subtrees):
-            inside = ids == subtree
-            option = self._in_subtree(choice, subtree, victims, had & inside, usable & inside)
-            if option is not None:
-                yield option
-
-    def _enough_somewhere(self, choice: Choice, had: Bools, ids: Ints) -> bool:
-        return any(self._enough(choice, had & (ids == subtree)) for subtree in np.unique(ids[had]))
-
-    def _in_subtree(self, choice: Choice, subtree: int, victims: Sequence[_Victim], had: Bools,
-                    usable: Bools) -> tuple[_Value, Eviction] | None:
-        victims = [victim for victim in victims if any(usable[row] for row in victim.rows)]
-        shrinks = _elastic(victims)
-        given = {victim.run.gang: victim.beyond_least for victim in shrinks}
-
-        def after_shrinks(chosen: Sequence[_Victim]) -> Bools:
-            rows = {row for victim in chosen for row in given[victim.run.gang]}
-            return self._freed(had, usable, rows, {victim.run.gang for victim in chosen})
-
-        def after_ends(chosen: Sequence[_Victim]) -> Bools:
-            return self._freed(had, usable, {row for victim in chosen for row in victim.rows},
-                               {victim.run.gang for victim in chosen})
-
-        for candidates, after, ends in ((shrinks, after_shrinks, False), (victims, after_ends, True)):
-            chosen = _least(candidates, lambda some, after=after: self._enough(choice, after(some)))  # type: ignore[misc]
-            if chosen is not None:
-                rows = self._used(choice, had, after(chosen))
-                if not self._allowed(rows):
-                    continue
-                return self._option(choice, subtree, self.demand.widest, chosen, rows, ends=ends)
-        return None
-
-    def _freed(self, had: Bools, usable: Bools, rows: set[int], gangs: set[str]) -> Bools:
-        """Rows to be had once those gangs have left the rows."""
-        freed = had.copy()
-        for row in rows:
-            freed[row] |= usable[row] and self._leased_only_by(row, self.leaving | gangs)
-        return freed
-
-    def _leased_only_by(self, row: int, gangs: set[str]) -> bool:
-        """Whether all of the row is free once those gangs have left; what this pass placed on it stays."""
-        held = self.holders[row]
-        gpus = int(self.board.free[row]) + sum(held.values())
-        return held.keys() <= gangs and gpus == self.board.map.count[row]
-
-    def _enough(self, choice: Choice, rows: Bools) -> bool:
-        """Whether the rows meet all needs; real and emulated nodes are never in one subtree."""
-        block = self.demand.block
-        for need in choice.needs:
-            mine = rows & need.mask
-            count = int(mine.sum())
-            if block:
-                count = int((np.bincount(self.board.map.ids[0][mine]) // block * block).sum())
-            if count < need.upto:
-                return False
-        return True
-
-    def _used(self, choice: Choice, had: Bools, freed: Bools) -> Ints:
-        taken = np.zeros(0, np.int64)
-        for need in choice.needs:
-            rows = np.flatnonzero(freed & need.mask)
-            rows = rows[~np.isin(rows, taken)]
-            order = np.lexsort((rows, ~had[rows]))
-            if self.demand.block:
-                order = self._block_order(rows, order)
-            taken = np.concatenate((taken, rows[order[:need.size]]))
-        return np.sort(taken)
-
-    def _allowed(self, rows: Ints) -> bool:
+    def allowed(self, rows: Ints) -> bool:
         values, counts = self.board.map.values, self.board.map.count
         return self.board.usage.allows(self.gang.tenant, [(values[row].gpu.type, int(counts[row])) for row in rows])
 
-    def _block_order(self, rows: Ints, order: Ints) -> Ints:
-        block, domains = self.demand.block, self.board.map.ids[0][rows]
-        kept: list[int] = []
-        for domain in dict.fromkeys(domains[order].tolist()):
-            mine = [int(at) for at in order if domains[at] == domain]
-            kept += mine[:len(mine) // block * block]
-        return np.asarray(kept, np.int64)
-
-    # Parts of a node.
-
-    def _on_rows(self, choice: Choice) -> Iterator[tuple[_Value, Eviction]]:
-        board, need = self.board, choice.needs[0]
-        usable = need.mask & self.usable
-        on_row: dict[int, list[_Victim]] = {}
-        for victim in self._victims_of(choice):
-            for row in victim.rows:
-                if usable[row]:
-                    on_row.setdefault(row, []).append(victim)
-        for row in sorted(set(on_row) | {row for row in self.holders if usable[row]}):
-            held = self.holders[row]
-            free = int(board.free[row]) + sum(gpus for gang, gpus in held.items() if gang in self.leaving)
-            if free >= need.ask.count:
-                self.coming = True
-                return
-
-            def enough(some: Sequence[_Victim], free: int = free, held: dict[str, int] = held) -> bool:
-                return free + sum(held[victim.run.gang] for victim in some) >= need.ask.count
-
-            victims = on_row.get(row, [])
-            shrunk = _least([victim for victim in _elastic(victims) if row in victim.beyond_least], enough)
-            chosen = _least(victims, enough) if shrunk is None else shrunk
-            if chosen is not None:
-                yield self._option(choice, row, board.map.levels.any, chosen, np.asarray([row], np.int64),
-                                   ends=shrunk is None)
-
-    def _option(self, choice: Choice, place: int, level: int, chosen: Sequence[_Victim], rows: Ints, *,
-                ends: bool) -> tuple[_Value, Eviction]:
-        board = self.board
-        value = (max(victim.run.priority for victim in chosen), sum(victim.cost for victim in chosen) if ends else 0,
-                 len(chosen), choice.rank, place)
+    def offer(self, choice: Choice, place: int, level: int, chosen: Sequence[int], rows: Ints, *, ends: bool) -> None:
+        """Keeps an option if it is the best so far."""
+        runs = [self.leases.running[victim] for victim in chosen]
+        cost = int(self.cost[list(chosen)].sum()) if ends else 0
+        value = (max(run.priority for run in runs), cost, len(runs), choice.rank, place)
+        if self.beaten(value):
+            return
         used = set(rows.tolist())
-        shrinks = () if ends else tuple(_shrink(victim, used, board) for victim in chosen)
-        grace_ms = max(victim.run.grace_ms for victim in chosen)
-        return value, Eviction(
-            tuple(victim.run for victim in chosen) if ends else (), shrinks, choice, rows,
-            board.now_ms + grace_ms, level, int(board.map.ids[level][rows[0]]))
+        shrinks = () if ends else tuple(_shrink(run, used, self.board) for run in runs)
+        start_ms = self.board.now_ms + max(run.grace_ms for run in runs)
+        self.best = value, Eviction(tuple(runs) if ends else (), shrinks, choice, rows, start_ms, level,
+                                    int(self.board.map.ids[level][rows[0]]))
 
 
-def _elastic(victims: Sequence[_Victim]) -> list[_Victim]:
-    return [victim for victim in victims if 0 < victim.run.least < len(victim.rows)]
+@dataclass(frozen=True, slots=True)
+class _Scene:
+    """A choice: the rows that would do, those to be had without preempting, and the place of each gang in rank."""
+
+    search: _Search
+    choice: Choice
+    usable: Bools
+    had: Bools
+    victims: Ints
+    place: Ints
+
+    @staticmethod
+    def of(search: _Search, choice: Choice) -> _Scene:
+        usable = np.zeros(search.board.map.size, np.bool_)
+        for need in choice.needs:
+            usable |= need.mask
+        usable &= search.usable
+        victims = search.victims_of(choice)
+        place = np.full(len(search.leases.running), _NEVER)
+        place[victims] = np.arange(len(victims))
+        place[search.going] = _GOES
+        leaves = search.leased & search.clears & (_last(search, place[search.leases.run]) == _GOES)
+        return _Scene(search, choice, usable, usable & (search.board.whole | leaves), victims, place)
+
+    def coming(self) -> bool:
+        """Whether enough is being freed already."""
+        search, choice = self.search, self.choice
+        if search.demand.single:
+            return bool((self.usable & search.leased & (search.free_after >= choice.needs[0].ask.count)).any())
+        return any(self.room(subtree).enough(self.had[slice(*self._rows(subtree))])
+                   for subtree in np.unique(self._ids[self.had]).tolist())
+
+    @property
+    def _ids(self) -> Ints:
+        return self.search.board.map.ids[self.search.demand.widest]
+
+    def _rows(self, subtree: int) -> tuple[int, int]:
+        starts = self.search.board.map.starts[self.search.demand.widest]
+        return int(starts[subtree]), int(starts[subtree + 1])
+
+    def room(self, subtree: int) -> Room:
+        """The rows of a subtree, as those of one room."""
+        begin, end = self._rows(subtree)
+        return Room(self.search.board.map, self.choice, self.search.demand.block, begin, end)
+
+    def bounds(self, at: Ints, place: Ints) -> Iterator[tuple[_Value, int]]:
+        """For each of the areas `at`, best first, what an option there is worth at least: its cheapest victim alone,
+        which costs nothing where a gang may shrink."""
+        if not len(at):
+            return
+        search, leases = self.search, self.search.leases
+        first = np.full(int(at.max()) + 1, _NEVER)
+        np.minimum.at(first, at, place)
+        areas = np.flatnonzero(first < _NEVER)
+        cheapest = self.victims[first[areas]]
+        costs = np.zeros_like(areas) if leases.elastic[self.victims].any() else search.cost[cheapest]
+        priorities = leases.priority[cheapest]
+        for best in np.lexsort((areas, costs, priorities)):
+            area = int(areas[best])
+            yield (int(priorities[best]), int(costs[best]), 1, self.choice.rank, area), area
 
 
-def _shrink(victim: _Victim, used: set[int], board: Board) -> Shrink:
-    given = sorted((held for held in victim.run.holds if board.map.row.get(held.node) in used),
-                   key=lambda held: board.map.row[held.node])
-    return Shrink(victim.run, len(victim.rows) - len(given), tuple(given))
+def _last(search: _Search, place: Ints) -> Ints:
+    """The place of the last gang that must leave each row for it to be free; `place` has one entry per lease."""
+    last = np.full(search.board.map.size, _GOES)
+    np.maximum.at(last, search.leases.row, place)
+    return last
 
 
-def _least(candidates: Sequence[_Victim], enough: Callable[[Sequence[_Victim]], bool]) -> list[_Victim] | None:
-    """Candidates in order until they are enough, then, last first, without those that are not needed."""
-    chosen: list[_Victim] = []
-    for victim in candidates:
-        chosen.append(victim)
-        if enough(chosen):
+# Whole nodes.
+
+def _in_subtrees(scene: _Scene) -> None:
+    search, leases = scene.search, scene.search.leases
+    place = scene.place[leases.run]
+    victim = (place != _GOES) & (place < _NEVER) & scene.usable[leases.row]
+    level = search.demand.widest
+    ids = search.board.map.ids[level]
+    shrinking = victim & leases.elastic[leases.run]
+    gives = np.where((place == _GOES) | (shrinking & leases.spare), place, _NEVER)
+    free = scene.usable & search.leased & search.clears
+    ways = [(ends, victim if ends else shrinking, np.where(free, _last(search, by), _NEVER))
+            for ends, by in ((False, gives), (True, place)) if ends or shrinking.any()]
+    for bound, subtree in scene.bounds(ids[leases.row[victim]], place[victim]):
+        if search.beaten(bound):
+            return
+        room = scene.room(subtree)
+        inside = leases.within(room.begin, room.end)
+        for ends, who, last in ways:
+            mine = inside[who[inside]]
+            found = room.least(scene.had, last, leases.row[mine], place[mine])
+            if found is not None and search.allowed(found.rows):
+                search.offer(scene.choice, subtree, level, scene.victims[found.places].tolist(), found.rows, ends=ends)
+                break
+
+
+# Parts of a node.
+
+def _on_rows(scene: _Scene) -> None:
+    search, leases = scene.search, scene.search.leases
+    place = scene.place[leases.run]
+    victim = (place != _GOES) & (place < _NEVER) & scene.usable[leases.row]
+    wanted = scene.choice.needs[0].ask.count
+    most = search.free_after + np.bincount(leases.row[victim], leases.gpus[victim], search.board.map.size).astype(int)
+    victim &= most[leases.row] >= wanted
+    for bound, row in scene.bounds(leases.row[victim], place[victim]):
+        if search.beaten(bound):
+            return
+        inside = leases.within(row, row + 1)
+        mine = inside[victim[inside]]
+        mine = mine[np.argsort(place[mine])]
+        missing = wanted - int(search.free_after[row])
+        shrunk = _least(mine[leases.spare[mine]], leases.gpus, missing)
+        chosen = _least(mine, leases.gpus, missing) if shrunk is None else shrunk
+        if chosen is not None:
+            search.offer(scene.choice, row, search.board.map.levels.any, leases.run[chosen].tolist(),
+                         np.asarray([row], np.int64), ends=shrunk is None)
+
+
+def _least(candidates: Ints, gpus: Ints, missing: int) -> list[int] | None:
+    """Leases in order until they have the GPUs that are missing, then, last first, without those not needed."""
+    chosen: list[int] = []
+    for lease in candidates.tolist():
+        chosen.append(lease)
+        missing -= int(gpus[lease])
+        if missing <= 0:
             break
     else:
         return None
-    for victim in reversed(tuple(chosen)):
-        rest = [other for other in chosen if other is not victim]
-        if rest and enough(rest):
-            chosen = rest
+    for lease in reversed(tuple(chosen)):
+        if len(chosen) > 1 and missing + int(gpus[lease]) <= 0:
+            chosen.remove(lease)
+            missing += int(gpus[lease])
     return chosen
+
+
+def _shrink(run: RunningGang, used: set[int], board: Board) -> Shrink:
+    given = sorted((held for held in run.holds if board.map.row.get(held.node) in used),
+                   key=lambda held: board.map.row[held.node])
+    here = sum(held.node in board.map.row for held in run.holds)
+    return Shrink(run, here - len(given), tuple(given))

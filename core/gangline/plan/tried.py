@@ -8,6 +8,7 @@ import numpy as np
 
 from gangline.plan.fleet import Bools, Ints, Wanted
 from gangline.plan.holders import Holders
+from gangline.plan.leases import Leases
 from gangline.plan.outcome import Reservation
 from gangline.plan.snapshot import PendingGang, Snapshot
 
@@ -55,11 +56,10 @@ def in_the_way(snapshot: Snapshot, gang: PendingGang, kept: tuple[Reservation, .
     would_do = _would_do(snapshot, gang)
     holders = Holders.of(snapshot, ())
     names, _ = holders.most_first(would_do, MOST_HOLDERS + 1)
-    ends_ms = {run.gang: run.ends_by_ms for run in snapshot.running}
-    number = {name: at for at, name in enumerate(holders.gangs)}
-    here = would_do[holders.row]
-    found = [InTheWay(gang=name, nodes=len(np.unique(holders.row[here & (holders.gang == number[name])])),
-                      ends_ms=ends_ms.get(name)) for name in names if name != gang.gang]
+    running = Leases.of(snapshot)
+    found = [InTheWay(gang=name, nodes=holders.nodes_of(name, would_do),
+                      ends_ms=None if (run := running.find(name)) is None else run.ends_by_ms)
+             for name in names if name != gang.gang]
     rows = snapshot.fleet.map.row
     for reservation in kept:
         nodes = sum(bool(would_do[rows[node]]) for node in reservation.nodes if node in rows)

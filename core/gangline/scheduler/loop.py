@@ -66,7 +66,7 @@ class Loop:
 
     def start(self) -> None:
         """Begin; the first pass runs at once and finds again what an earlier server left running."""
-        self.picture.refresh()
+        self.picture.begin()
         self.store.on_commit.append(self._committed)
         for engine in self.engines.values():
             engine.on_change(self.wake)

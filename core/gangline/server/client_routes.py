@@ -21,7 +21,7 @@ router = APIRouter()
 async def status(state: ClientSide) -> Response:
     counts = await state.call(views.status_counts, state.store)
     nodes = await state.call(views.nodes, state.store)
-    return reply(ServerStatus(
+    return await state.call(reply, ServerStatus(
         version=state.version, pid=state.pid, home=str(state.home), url=state.url,
         started_ms=state.started_ms, fleet=state.fleet_path, active_gangs=counts.active,
         queued_gangs=counts.queued, watchers=state.watchers, nodes=tuple(nodes)))
@@ -35,7 +35,7 @@ async def stop(body: StopBody, state: ClientSide) -> Response:
 
 @router.get("/nodes")
 async def nodes(state: ClientSide) -> Response:
-    return reply_list("nodes", await state.call(views.nodes, state.store))
+    return await state.call(reply_list, "nodes", await state.call(views.nodes, state.store))
 
 
 @router.post("/nodes/{node}/drain", response_model=NodeView)

@@ -44,8 +44,10 @@ def reply(value: Wire, status: int = 200) -> Response:
 
 
 def reply_list(name: str, values: Iterable[Wire], **more: Any) -> Response:
-    """Values as {"name": [...]}, with further plain fields."""
-    return reply_plain({name: [value.wire() for value in values], **more})
+    """Values as {"name": [...]}, with further plain fields. Long lists are made in a worker thread: see `call`."""
+    listed = ",".join(value.model_dump_json(by_alias=True, exclude_defaults=True) for value in values)
+    rest = "".join(f",{json.dumps(key)}:{json.dumps(plain)}" for key, plain in more.items())
+    return Response(f"{{{json.dumps(name)}:[{listed}]{rest}}}", media_type="application/json")
 
 
 def reply_plain(value: dict[str, Any], status: int = 200) -> Response:

@@ -55,6 +55,9 @@ def hosted_engines(fleet: Fleet, home: Path, fleet_id: str, reach: Reach) -> lis
     """
     clusters: dict[tuple[object, ...], list[Pool]] = {}
     for pool in fleet.pools:
+        if pool.mode == "delegated":
+            raise Rejected("pools whose engine chooses the nodes are not available yet",
+                           field=f"pools.{pool.name}.mode", fix="leave it out, and Gangline chooses")
         if pool.hosted:
             clusters.setdefault(_cluster(pool), []).append(pool)
     if not clusters:

@@ -39,8 +39,9 @@ async def ensure(body: EnsureBody, state: ClientSide) -> Response:
 async def list_gangs(state: ClientSide, slot_prefix: str | None = None,
                      wanted: Annotated[str | None, Query(alias="state")] = None,
                      limit: Annotated[int, Query(ge=1, le=10_000)] = 100) -> Response:
-    return reply_list("gangs", await state.call(views.list_gangs, state.store, _states(wanted),
-                                                slot_prefix or "", limit, now_ms=state.now_ms()))
+    found = await state.call(views.list_gangs, state.store, _states(wanted), slot_prefix or "", limit,
+                             now_ms=state.now_ms())
+    return await state.call(reply_list, "gangs", found)
 
 
 @router.get("/gangs/{gang}", response_model=GangView)

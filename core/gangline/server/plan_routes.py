@@ -25,7 +25,7 @@ async def list_passes(state: ClientSide, before: Natural | None = None,
 
 @router.get("/passes/{number}", response_model=PassDetail)
 async def get_pass(number: int, state: ClientSide, inputs: bool = False) -> Response:
-    return reply(await state.call(passes.get_pass, state.store, number, inputs=inputs))
+    return await state.call(reply, await state.call(passes.get_pass, state.store, number, inputs=inputs))
 
 
 @router.get("/gangs/{gang}/explain", response_model=Explanation)

@@ -8,7 +8,6 @@ import os
 import resource
 import signal
 import socket
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from gangline.server.engines import Reach
 from gangline.server.fleet import find_fleet
 from gangline.server.guard import Guard
 from gangline.server.home import held_home
+from gangline.server.interpreter import share_fairly
 from gangline.server.listener import Listener
 from gangline.server.nodekeys import NodeKeys, node_keys
 from gangline.server.notify import Notifier
@@ -38,7 +38,6 @@ from gangline.service import fleet as fleet_service
 from gangline.store import Store
 
 IDLE_S = 1800.0
-SWITCH_S = 0.001  # a pass over a big fleet gives way to requests more often than Python's default of 5 ms
 MAX_OPEN_FILES = 65_536  # a thousand waiting clients need more than the usual 1,024
 
 LoopFactory = Callable[[Store, Fleet, Path, Reach, NodeKeys], SchedulerLoop]
@@ -66,7 +65,7 @@ def serve(settings: Settings, make_loop: LoopFactory) -> None:
     holds the home.
     """
     os.umask(0o077)
-    sys.setswitchinterval(SWITCH_S)
+    share_fairly()
     _raise_open_files()
     settings = replace(settings, home=Path(os.path.abspath(settings.home)))
     with ExitStack() as stack:

@@ -6,6 +6,7 @@ from gangline.model.gang import Holder, Wait
 from gangline.model.passes import Explanation, HolderView, TriedGroup, WhatIf
 from gangline.model.units import format_duration
 from gangline.plan.counterfactual import Question, WouldBe, what_if
+from gangline.plan.leases import Leases
 from gangline.plan.outcome import Reservation
 from gangline.plan.policy import Policy
 from gangline.plan.snapshot import Snapshot
@@ -42,11 +43,11 @@ class _Names:
     """Gangs by the names that people know."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self._running = {run.gang: run for run in snapshot.running}
+        self._running = Leases.of(snapshot)
         self._queue = snapshot.queue
 
     def holder(self, gang: str) -> Holder:
-        found = self._running.get(gang) or self._queue.get(gang)
+        found = self._running.find(gang) or self._queue.get(gang)
         if found is None:
             return Holder(gang=gang, name=gang, slot="", tenant="")
         return Holder(gang=gang, name=found.name, slot=found.slot, tenant=found.tenant)

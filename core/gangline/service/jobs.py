@@ -186,10 +186,11 @@ def refused(store: Store, case: Case, text: str, *, now_ms: int) -> None:
 
 
 def retreat(store: Store, case: Case, why: str, *, now_ms: int) -> None:
-    """The attempt ends before it began, so that the gang can be placed elsewhere."""
+    """The attempt ends before it began, and the gang keeps none of its nodes: it may be placed elsewhere, or wait."""
     with store.transaction() as tx:
         gang = tx.gangs.get(case.gang.id)
         if gang.attempt == case.attempt.number:
+            tx.attempts.give_up(case.attempt, [member.node for member in case.members])
             life.decide_end(tx, gang, End(cause=Cause.LAUNCH, text=why), now_ms)
 
 

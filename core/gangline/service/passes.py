@@ -46,7 +46,9 @@ class Recorder:
     def keep(self, inputs: Inputs, packed: bytes | None, plan: Plan, *, trigger: str, duration_us: int,
              refused: int) -> int:
         """Stores a pass and drops what is beyond the newest 500 or 64 MiB; its number."""
-        text = zlib.compress(json.dumps(_plan_kept(plan, whole=packed is not None)).encode(), 1)
+        # Written bit by bit: in one go, naming a whole backlog would stop every other thread meanwhile.
+        pieces = json.JSONEncoder().iterencode(_plan_kept(plan, whole=packed is not None))
+        text = zlib.compress("".join(pieces).encode(), 1)
         size = len(text) + len(packed or b"")
         with self.store.transaction() as tx:
             number = tx.passes.next_id()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import islice
 
 from gangline.model.fleet import Fleet
 from gangline.model.states import NodeLifecycle
@@ -18,6 +19,8 @@ from gangline.service.dues import Dues
 from gangline.service.inventory import unsettled
 from gangline.service.sighting import Sighting
 from gangline.store import Node, Store
+
+MOST_AT_ONCE = 100  # gangs, and nodes, read in one transaction: others must not wait long for their turn
 
 
 class Picture:
@@ -34,7 +37,8 @@ class Picture:
         self._tenants = tuple(facts.tenant_state(tenant) for tenant in fleet.tenants)
         self._notes = threading.Lock()
         self._touched: tuple[set[str], set[str]] = set(), set()
-        self._blank = True
+        self._begun = False  # nodes and pools were read
+        self._whole = False  # and so was every gang
         self._followed = True  # the fleet file that the map was made for is the one to follow
         self._version = 0
         self._wanted: dict[str, int] = {}
@@ -57,20 +61,34 @@ class Picture:
     def stale(self) -> bool:
         """Something was touched since the last `refresh`."""
         with self._notes:
-            return self._blank or not self._followed or any(self._touched)
+            return not self._whole or not self._followed or any(self._touched)
+
+    def begin(self) -> None:
+        """Reads nodes and pools, once: they tell what could ever be. Gangs are seen from the next `refresh` on."""
+        if self._begun:
+            return
+        with self._store.transaction() as tx:
+            with self._notes:
+                self._touched = set(), set()  # all of it is read from here on
+            news = Sighting.of_nodes(tx)
+        with self.lock:
+            self._crowd, self._queue = Crowd(), Queue()
+            self._nodes, self._unsettled, self._pools = {}, set(), ()
+            self._apply(news)
+        self._begun = True
 
     def refresh(self) -> None:
-        """Reads what was touched since the last time, in one transaction."""
+        """Reads what was touched since the last time. Others have their turn in between; yet what it shows then
+        is the store at one version, for what changes while it reads is read again."""
         try:
-            with self._store.transaction() as tx:
-                blank, gangs, nodes = self._take_notes()
-                news = Sighting.of_all(tx) if blank else Sighting.of(tx, gangs, nodes)
+            self.begin()
+            if not self._whole:
+                self._read_gangs()
+            news = self._read_touched()
             with self.lock:
-                if blank:
-                    self._forget()
                 self._apply(news)
         except BaseException:
-            self._blank = True  # half a picture is none: the next one is made anew
+            self._begun = self._whole = False  # half a picture is none: the next one is made anew
             raise
 
     def snapshot(self, now_ms: int) -> Snapshot:
@@ -141,16 +159,33 @@ class Picture:
             self._touched[0].update(gangs)
             self._touched[1].update(nodes)
 
-    def _take_notes(self) -> tuple[bool, set[str], set[str]]:
+    def _read_gangs(self) -> None:
+        after: int | None = 0
+        while after is not None:
+            with self._store.transaction() as tx:
+                page = Sighting.page(tx, after, MOST_AT_ONCE)
+            with self.lock:
+                self._apply(page)
+            after = max((gang.seq for gang in page.gangs.values() if gang is not None), default=None)
+        self._whole = True
+
+    def _read_touched(self) -> Sighting:
+        """What was touched, all of it: only when nothing is left do several transactions tell of one version."""
+        news, left = Sighting(), True
+        while left:
+            with self._store.transaction() as tx:
+                gangs, nodes, left = self._take_notes()
+                news.add(Sighting.of(tx, gangs, nodes))
+        return news
+
+    def _take_notes(self) -> tuple[set[str], set[str], bool]:
+        """Some of what was touched, and whether more is left."""
         # Inside a transaction: commits are told of before the next one begins, so this is all there is.
         with self._notes:
-            blank, self._blank = self._blank, False
-            (gangs, nodes), self._touched = self._touched, (set(), set())
-        return blank, gangs, nodes
-
-    def _forget(self) -> None:
-        self._nodes, self._unsettled, self._pools = {}, set(), ()
-        self._crowd, self._queue = Crowd(), Queue()
+            gangs, nodes = (set(islice(noted, MOST_AT_ONCE)) for noted in self._touched)
+            self._touched[0].difference_update(gangs)
+            self._touched[1].difference_update(nodes)
+            return gangs, nodes, any(self._touched)
 
     def _apply(self, news: Sighting) -> None:
         self._version = news.version

@@ -15,7 +15,7 @@ from gangline.service import life, resume
 from gangline.store import Attempt, Gang, Lease, Member, Node, Rank, Store, Transaction
 
 FIRST_PORT, LAST_PORT = 20_000, 29_999  # below the kernel's ephemeral ports, which begin at 32768
-MOST_MEMBERS = 32  # placed in one transaction: others must not wait long for their turn
+MOST_MEMBERS = 16  # placed in one transaction: others must not wait long for their turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

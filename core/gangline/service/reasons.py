@@ -12,6 +12,7 @@ from gangline.store import Store
 
 EARLIEST_NEWS = 0.1  # a forecast is told again when it moved by this share of what is left
 MOST_EVENTS = 64  # a pass writes of reasons: histories are for people, and a backlog has one reason
+MOST_AT_ONCE = 16  # of them in one transaction: others must not wait long for their turn
 _Name = Callable[[str], Holder | None]
 
 
@@ -124,9 +125,9 @@ class Reasons:
 def record(store: Store, reasons: Reasons, gangs: Iterable[str], now_ms: int) -> None:
     """Writes into the history of these gangs what they wait for now."""
     waits = [(gang, wait) for gang in gangs if (wait := reasons.wait(gang)) is not None]
-    if waits:
+    for start in range(0, len(waits), MOST_AT_ONCE):
         with store.transaction() as tx:
-            for gang, wait in waits:
+            for gang, wait in waits[start:start + MOST_AT_ONCE]:
                 tx.events.add("plan.waiting", now_ms, gang=gang, code=wait.code, text=wait.text, short=wait.short,
                               blocked_by=[holder.gang for holder in wait.blocked_by], earliest_ms=wait.earliest_ms)
 

@@ -1,4 +1,4 @@
-"""`Sighting`: what one transaction read of the gangs and nodes that a picture asks about."""
+"""`Sighting`: what was read of the gangs and nodes that a picture asks about."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gangline.store import Attempt, Gang, Lease, Node, Success, Transaction
 class Sighting:
     """Rows as they are at one version. A gang that there is not (any more) is None."""
 
-    version: int
+    version: int = -1
     wanted: dict[str, int] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     gangs: dict[str, Gang | None] = field(default_factory=dict)
@@ -35,21 +35,33 @@ class Sighting:
             successes=tuple(_success(gang) for gang in found.values() if gang.state is GangState.SUCCEEDED))
 
     @staticmethod
-    def of_all(tx: Transaction) -> Sighting:
-        """Every node and every gang that is not over, and how long the last ones ran that succeeded."""
-        gangs: dict[str, Gang | None] = {}
-        tried = []
-        for gang in tx.gangs.unfinished():
-            gangs[gang.id] = gang
-            if gang.attempt:
-                tried.append(gang.id)
-        leases: dict[str, list[Lease]] = {}
-        for lease in tx.leases.all_open():
-            leases.setdefault(lease.gang, []).append(lease)
+    def of_nodes(tx: Transaction) -> Sighting:
+        """Every node, and how long the last gangs ran that succeeded."""
+        return Sighting(version=tx.version(), wanted=tx.pools.wanted(),
+                        nodes={node.name: node for node in tx.nodes.all()}, successes=tx.gangs.successes(RUNS))
+
+    @staticmethod
+    def page(tx: Transaction, after: int, most: int) -> Sighting:
+        """The first `most` gangs that are not over, of those submitted after number `after`."""
+        found = tx.gangs.unfinished_after(after, most)
+        tried = [gang.id for gang in found if gang.attempt]
         return Sighting(
-            version=tx.version(), wanted=tx.pools.wanted(), nodes={node.name: node for node in tx.nodes.all()},
-            gangs=gangs, attempts=tx.attempts.newest(tried), leases=leases, saved_ms=tx.versions.saved_ms(tried),
-            successes=tx.gangs.successes(RUNS))
+            version=tx.version(), wanted=tx.pools.wanted(), gangs={gang.id: gang for gang in found},
+            attempts=tx.attempts.newest(tried), leases=tx.leases.open_of_some(tried),
+            saved_ms=tx.versions.saved_ms(tried))
+
+    def add(self, later: Sighting) -> None:
+        """Puts what a later transaction read in place of what was read before."""
+        self.version, self.wanted = later.version, later.wanted
+        for gang in later.gangs:
+            self.attempts.pop(gang, None)
+            self.leases.pop(gang, None)
+        self.nodes |= later.nodes
+        self.gangs |= later.gangs
+        self.attempts |= later.attempts
+        self.leases |= later.leases
+        self.saved_ms |= later.saved_ms
+        self.successes += later.successes
 
 
 def _success(gang: Gang) -> Success:

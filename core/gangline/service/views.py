@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from gangline.model.errors import Conflict, NotFound
 from gangline.model.gang import AttemptView, Event, GangView, Holder, RankView, VersionRef, Wait
 from gangline.model.node import DrainView, NodeView
-from gangline.model.states import GangState, NodeLifecycle
+from gangline.model.states import GangState
 from gangline.service.usage import leases_cost_nano
 from gangline.store import Attempt, Gang, Node, Rank, Store, Transaction
+
+MOST_NAMED = 5  # gangs that a refusal names
+MOST_GANGS, MOST_NODES = 16, 250  # looked at in one transaction: others must not wait long for their turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +39,13 @@ def list_gangs(store: Store, states: Collection[GangState] = (), slot_prefix: st
                limit: int = 100, *, now_ms: int | None = None) -> list[GangView]:
     """At most `limit` gangs, newest first; no states means all, no prefix any slot."""
     with store.transaction() as tx:
-        return [view(tx, gang, now_ms, store.reasons) for gang in tx.gangs.listed(states, slot_prefix, limit)]
+        listed = tx.gangs.listed(states, slot_prefix, limit)
+    shown: list[GangView] = []
+    for start in range(0, len(listed), MOST_GANGS):
+        with store.transaction() as tx:
+            now = tx.gangs.some([gang.id for gang in listed[start:start + MOST_GANGS]])
+            shown += [view(tx, now[gang.id], now_ms, store.reasons) for gang in listed[start:start + MOST_GANGS]]
+    return shown
 
 
 def events_after(store: Store, gang: str | None, after: int, limit: int = 500) -> list[Event]:
@@ -49,15 +58,20 @@ def events_after(store: Store, gang: str | None, after: int, limit: int = 500) -
 
 def nodes(store: Store) -> list[NodeView]:
     """Every node that has not left the fleet, in the order they were declared."""
-    with store.transaction() as tx:
-        busy = tx.leases.busy()
-        return [node_view(node, busy.get(node.name, {}), store.seen_ms.get(node.name))
-                for node in tx.nodes.all() if node.lifecycle is not NodeLifecycle.GONE]
+    shown: list[NodeView] = []
+    last: int | None = 0
+    while last is not None:
+        with store.transaction() as tx:
+            found = tx.nodes.present_after(last, MOST_NODES)
+            busy = tx.leases.busy([node.name for node in found])
+        shown += [node_view(node, busy.get(node.name, {}), store.seen_ms.get(node.name)) for node in found]
+        last = found[-1].ordinal if found else None
+    return shown
 
 
 def one_node(tx: Transaction, node: str, seen_ms: int | None) -> NodeView:
     """The node as it is now."""
-    return node_view(tx.nodes.get(node), tx.leases.busy().get(node, {}), seen_ms)
+    return node_view(tx.nodes.get(node), tx.leases.busy([node]).get(node, {}), seen_ms)
 
 
 def status_counts(store: Store) -> Counts:
@@ -72,12 +86,12 @@ def resolve(tx: Transaction, text: str) -> Gang:
     found = tx.gangs.find(text)
     if found is not None:
         return found
-    named = tx.gangs.named(text)
+    named, many = tx.gangs.named(text, MOST_NAMED)
     if not named:
         raise NotFound(f"there is no gang {text}", fix="gangline list shows them")
-    if len(named) > 1:
-        ids = ", ".join(gang.id for gang in named[:5])
-        raise Conflict(f"{len(named)} gangs are called {text}: {ids}", fix="give the id of one")
+    if many > 1:
+        raise Conflict(f"{many} gangs are called {text}: {', '.join(gang.id for gang in named)}",
+                       fix="give the id of one")
     return named[0]
 
 

@@ -148,6 +148,10 @@ class Attempts:
         """With how many nodes the gang is to go on, and which ones it gives back for that."""
         self._set(attempt, want=want, give_up=tuple(sorted(give_up)))
 
+    def give_up(self, attempt: Attempt, nodes: Sequence[str]) -> None:
+        """Which nodes the gang gives back when the attempt is down."""
+        self._set(attempt, give_up=tuple(sorted(nodes)))
+
     def close(self, attempt: Attempt, end: End, now_ms: int) -> None:
         self._set(attempt, end=end, ended_ms=now_ms)
 

@@ -53,7 +53,7 @@ class Listed(Json):
     cache_ok = True
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:
-        return None if value is None else tuple(json.loads(value))
+        return None if value is None else _parse_list(value)
 
 
 class Value(TypeDecorator[Any]):
@@ -70,7 +70,7 @@ class Value(TypeDecorator[Any]):
         return None if value is None else canonical_json(value.wire())
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Wire | None:
-        return None if value is None else self.kind.model_validate_json(value)
+        return None if value is None else _parse(self.kind, value)
 
 
 class Values(TypeDecorator[Any]):
@@ -122,6 +122,17 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return value
+
+
+@lru_cache(maxsize=1024)
+def _parse_list(text: str) -> tuple[Any, ...]:
+    return tuple(json.loads(text))
+
+
+@lru_cache(maxsize=1024)
+def _parse(kind: type[Wire], text: str) -> Wire:
+    """Of a backlog nearly all rows hold the same: frozen models that read the same are one."""
+    return kind.model_validate_json(text)
 
 
 _parse_spec: Callable[[str], GangSpec] = lru_cache(maxsize=8192)(GangSpec.model_validate_json)

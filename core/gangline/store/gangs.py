@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, func, insert, or_, select, update
+from sqlalchemy import and_, func, insert, or_, select, update
 
 from gangline.model.errors import NotFound
 from gangline.model.gang import End, Progress
@@ -30,6 +30,7 @@ _LATEST = select(gangs.c.tenant, gangs.c.name, gangs.c.ended_ms, gangs.c.seq, ga
                  func.row_number().over(partition_by=(gangs.c.tenant, gangs.c.name),
                                         order_by=(gangs.c.ended_ms.desc(), gangs.c.seq.desc())).label("place"),
                  ).where(gangs.c.state == GangState.SUCCEEDED).subquery()
+_PAGE = _UNFINISHED.where(gangs.c.seq > key("seq")).limit(key("most"))
 _IN_SLOT = _UNFINISHED.where(gangs.c.slot == key("slot"))
 
 
@@ -60,12 +61,18 @@ class Gangs:
         return tuple(Success(tenant=row.tenant, name=row.name, ended_ms=row.ended_ms, seq=row.seq,
                              ran_ms=row.ran_ms) for row in self._scope.rows(query))
 
-    def named(self, text: str) -> tuple[Gang, ...]:
-        """Gangs that are not final and whose name is `text` or whose id or name begins with it."""
-        prefix = or_(gangs.c.id.startswith(text, autoescape=True),
-                     gangs.c.name.startswith(text, autoescape=True))
-        found = self._some(and_(gangs.c.state.not_in(_FINAL), prefix))
-        return tuple(g for g in found if g.name == text) or found
+    def named(self, text: str, most: int) -> tuple[tuple[Gang, ...], int]:
+        """Gangs that are not final: those called `text`, else those whose id or name begins so. The `most` that were
+        submitted first, and how many there are."""
+        prefix = or_(gangs.c.id.startswith(text, autoescape=True), gangs.c.name.startswith(text, autoescape=True))
+        for where in (gangs.c.name == text, prefix):
+            meant = and_(gangs.c.state.not_in(_FINAL), where)
+            rows = self._scope.rows(select(gangs).where(meant).order_by(gangs.c.seq).limit(most))
+            if rows:
+                many = len(rows) if len(rows) < most else self._scope.scalar(
+                    select(func.count()).select_from(gangs).where(meant))
+                return tuple(Gang(**row._mapping) for row in rows), int(many)
+        return (), 0
 
     def newest_in_each(self, slots: Collection[str]) -> dict[str, Gang]:
         """The gang that was submitted last in each of these slots, whatever its state."""
@@ -75,6 +82,10 @@ class Gangs:
         """Every gang that is not final, of one slot or of all, in the order of submission."""
         rows = self._scope.rows(_UNFINISHED) if slot is None else self._scope.rows(_IN_SLOT, key_slot=slot)
         return tuple(Gang(**row._mapping) for row in rows)
+
+    def unfinished_after(self, seq: int, most: int) -> tuple[Gang, ...]:
+        """The first `most` gangs that are not final, of those with a higher number."""
+        return tuple(Gang(**row._mapping) for row in self._scope.rows(_PAGE, key_seq=seq, key_most=most))
 
     def first_in(self, slots: Collection[str]) -> dict[str, str]:
         """The gang of each slot that was submitted first of those that are not final."""
@@ -157,10 +168,6 @@ class Gangs:
     def advance(self, gang: str, progress: Progress) -> None:
         self._scope.run(_SET, key_id=gang, progress=progress)
         self._scope.wake(gang=gang)
-
-    def _some(self, where: ColumnElement[bool]) -> tuple[Gang, ...]:
-        return tuple(Gang(**row._mapping)
-                     for row in self._scope.rows(select(gangs).where(where).order_by(gangs.c.seq)))
 
     def _set(self, gang: str, **values: Any) -> None:
         self._scope.run(_SET, key_id=gang, **values)

@@ -17,6 +17,7 @@ from gangline.store.values import Node
 _GET = select(nodes).where(nodes.c.name == key("name"))
 _ALL = select(nodes).order_by(nodes.c.ordinal)
 _PRESENT = _ALL.where(nodes.c.lifecycle != NodeLifecycle.GONE, nodes.c.pool == key("pool"))
+_PAGE = _ALL.where(nodes.c.lifecycle != NodeLifecycle.GONE, nodes.c.ordinal > key("ordinal")).limit(key("most"))
 _UNSETTLED = _ALL.where(nodes.c.lifecycle != NodeLifecycle.GONE, or_(
     nodes.c.lifecycle == NodeLifecycle.BOOTING, nodes.c.origin == "dropped", nodes.c.drain_owner == key("owner")))
 _STAYING = select(func.count()).select_from(nodes).where(
@@ -51,6 +52,10 @@ class Nodes:
     def present(self, pool: str) -> tuple[Node, ...]:
         """The nodes of a pool that have not left, in order."""
         return tuple(Node(**row._mapping) for row in self._scope.rows(_PRESENT, key_pool=pool))
+
+    def present_after(self, ordinal: int, most: int) -> tuple[Node, ...]:
+        """The first `most` nodes that have not left, of those with a higher ordinal."""
+        return tuple(Node(**row._mapping) for row in self._scope.rows(_PAGE, key_ordinal=ordinal, key_most=most))
 
     def unsettled(self, owner: str) -> tuple[Node, ...]:
         """Nodes that boot or are to leave: dropped by the fleet file, or drained by this owner."""

@@ -36,7 +36,6 @@ class SlurmEngine:
     home: Path
     fleet: str
     name: str = "slurm"
-    standing: bool = False
     _cluster: Cluster = field(init=False)
     _stopping: Stopping = field(init=False)
     _upkeep: Upkeep = field(init=False)
