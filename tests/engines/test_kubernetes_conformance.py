@@ -31,3 +31,15 @@ class TestKubernetesJobs(Conformance):
         rig = KubeRig(Path(tmp_path_factory.mktemp("jobs")), hub)
         yield rig
         rig.close()
+
+
+@pytest.mark.slow
+class TestKubernetesJobSets(Conformance):
+    """The same as JobSets, in which each index has its node."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def rig(cls, tmp_path_factory: pytest.TempPathFactory, hub: Hub) -> Iterator[KubeRig]:
+        rig = KubeRig(Path(tmp_path_factory.mktemp("jobsets")), hub, job_kind="jobset")
+        yield rig
+        rig.close()

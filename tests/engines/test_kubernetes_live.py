@@ -31,7 +31,7 @@ class Sleeper(Supervision):
 
     def argv(self, pool: Pool, job: Job, *, token_file: str | None = None) -> list[str]:
         assert token_file is not None
-        code = ("import sys,time; open(sys.argv[1]).read(); print('welcomed', *sys.argv[2:], flush=True); "
+        code = ("import sys, time; open(sys.argv[1]).read(); print('welcomed', *sys.argv[2:], flush=True); "
                 "time.sleep(3600)")
         return ["python", "-c", code, token_file]
 
