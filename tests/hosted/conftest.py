@@ -55,7 +55,8 @@ class Ray:
         said = self._servers.driver(
             "import json; print(json.dumps({g['name']: g['state'] for g in ray.util.placement_group_table().values()"
             " if g['state'] != 'REMOVED'}))")
-        return {name: state for name, state in json.loads(said.splitlines()[-1]).items() if name.startswith("gangline-")}
+        states: dict[str, str] = json.loads(said.splitlines()[-1])
+        return {name: state for name, state in states.items() if name.startswith("gangline-")}
 
     def occupy(self, node: str) -> Callable[[], None]:
         return self._servers.occupy(node, GPUS)

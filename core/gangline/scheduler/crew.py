@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from gangline.engines.base import Job, JobEngine, Sight
+from gangline.engines.base import Job, JobEngine, JobStatus, Sight
 from gangline.model.errors import GanglineError, Rejected, Unavailable
 from gangline.model.fleet import Pool
 
@@ -80,13 +80,27 @@ class Crew:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends after the calls in progress. Jobs go on."""
+        """Ends after the calls in progress. Jobs go on, and the engine can still be asked."""
         self._ended.set()
         self._wake.set()
         self._workers.shutdown(cancel_futures=True)
         if self._thread is not None:
             self._thread.join()
-        self.engine.close()
+
+    def end_jobs(self, ours: Callable[[str], bool], within_s: float) -> None:
+        """Ends every job of ours, and waits that long for them to be over. Call after `stop`."""
+        deadline_s = time.monotonic() + within_s
+        try:
+            while left := [job.name for job in self.engine.observe().jobs
+                           if job.status is not JobStatus.ENDED and ours(job.name)]:
+                for name in left:
+                    self.engine.stop(name, 0.0)
+                if time.monotonic() > deadline_s:
+                    _log.warning("%s: jobs are left: %s", self.engine.name, ", ".join(left))
+                    return
+                time.sleep(LEAST_LOOK_S)
+        except GanglineError as exc:
+            _log.warning("%s: its jobs cannot be ended: %s", self.engine.name, exc)
 
     def collect(self) -> tuple[Look | None, list[Outcome]]:
         """The newest look, None when nothing was seen since the last time, and what came of launches."""

@@ -18,6 +18,7 @@ from gangline.service.jobs import Act, Case, Shown
 from gangline.store import Store
 
 LAST_LINES = 20
+END_S = 20.0  # for jobs to be over when the server is to leave nothing
 
 _log = logging.getLogger("gangline.engines")
 
@@ -58,6 +59,7 @@ class Hosting:
         for old in self.crews:
             if not any(old is crew for crew in kept):
                 old.stop()
+                old.engine.close()
         for crew in kept:
             if not any(crew is old for old in self.crews) and self._on_news is not None:
                 crew.on_news = self._on_news
@@ -66,8 +68,19 @@ class Hosting:
         self._looks, self._nodes = {}, {}
 
     def stop(self) -> None:
+        """Nothing more is looked at or done. Jobs go on."""
         for crew in self.crews:
             crew.stop()
+
+    def end_jobs(self) -> None:
+        """Ends what is left of jobs, such as supervisors that are just leaving. Call after `stop`."""
+        for crew in self.crews:
+            crew.end_jobs(lambda name: jobs.is_ours(name, self.fleet_id), END_S)
+
+    def close(self) -> None:
+        """No engine is asked any more."""
+        for crew in self.crews:
+            crew.engine.close()
 
     def _note(self, gangs: set[str], nodes: set[str]) -> None:
         with self._notes:

@@ -109,8 +109,13 @@ class Loop:
         self.wake()
         return changes
 
+    def close(self) -> None:
+        """Ask no engine any more. The last call."""
+        self.hosting.close()
+
     def shutdown_nodes(self) -> None:
-        """End every supervisor that stands on a node, with everything it runs. Call after `stop`."""
+        """End every supervisor with everything it runs, those of other systems' jobs too. Call after `stop`."""
+        self.hosting.end_jobs()
         for name, engine in self.engines.items():
             engine.release([node for node in views.nodes(self.store) if node.engine == name])
 

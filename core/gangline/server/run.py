@@ -126,6 +126,7 @@ async def _serve(settings: Settings, parts: _Parts) -> None:
     finally:
         remove_record(state.home, state.pid)
         await state.end_loop(nodes=False)
+        state.loop.close()
         state.pool.shutdown()
         _log.info("left %s", settings.home)
 

@@ -47,6 +47,9 @@ class SchedulerLoop(Protocol):
     def adopt(self, fleet: Fleet, *, dry_run: bool = False) -> FleetChanges:
         """Follow another fleet from the next pass on."""
 
+    def close(self) -> None:
+        """Ask no engine any more. The last call."""
+
     def shutdown_nodes(self) -> None:
         """End every supervisor with all it runs. Called after `stop`."""
 

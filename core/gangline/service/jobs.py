@@ -138,11 +138,12 @@ def stray(jobs: Collection[SeenJob], fleet: str, known: Collection[str], over_ms
     `over_ms` is when a job was first seen without its attempt.
     """
     return [job.name for job in jobs
-            if job.status is not JobStatus.ENDED and job.name not in known and _ours(job.name, fleet)
+            if job.status is not JobStatus.ENDED and job.name not in known and is_ours(job.name, fleet)
             and now_ms - over_ms.get(job.name, now_ms) > LEAVES_MS]
 
 
-def _ours(name: str, fleet: str) -> bool:
+def is_ours(name: str, fleet: str) -> bool:
+    """Whether a server of that fleet made the job of that name."""
     parsed = parse_job_name(name)
     return parsed is not None and parsed[0] == fleet
 
