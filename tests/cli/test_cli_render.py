@@ -10,11 +10,13 @@ from gangline.cli.render_events import in_words
 from gangline.cli.render_fleet import Check, check_list, node_list, server_status
 from gangline.cli.render_follow import changes, log_line, status_line
 from gangline.cli.render_gang import explanation, gang_details, gang_list, summary
+from gangline.cli.render_passes import pass_details, pass_list
 from gangline.cli.render_usage import usage_table
 from gangline.cli.render_volume import volume_details, volume_list
 from gangline.client.run import blame, failed, located
 from gangline.model.gang import End, Event, Progress, RankView, VersionRef
-from gangline.model.node import NodeView, ServerStatus, Strike
+from gangline.model.node import NodeView, RefusedPlan, ServerStatus, Strike
+from gangline.model.passes import PassDetail, PassView
 from gangline.model.spec import GangSpec
 from gangline.model.states import Cause, GangState, NodeLifecycle
 from gangline.model.volume import PointerView, VersionView, VolumeView
@@ -193,6 +195,20 @@ n4    p     H100:2           unhealthy  2/2          z/f"""
     text = plain(server_status(status, T0 + 5_000))
     assert "1 booting, 1 drained, 1 ready, 1 unhealthy (1 emulated)" in text
     assert "this machine as one node (no fleet file)" in text
+    assert "no plan" not in text
+    refused = status.model_copy(update={"refused_plan": RefusedPlan(number=9, since_ms=T0, faults=("n1: twice",))})
+    assert plain(server_status(refused, T0 + 5_000)).endswith("""
+  no plan has been accepted for 5.0s: nothing starts, what runs goes on
+    n1: twice
+    fix: this is a bug of Gangline; report it with what gangline plan --show 9 --json says""")
+
+
+def test_a_refused_plan() -> None:
+    summary = PassView(id=9, at_ms=T0, version=1, duration_us=1, trigger="change", policy="fifo", placed=1,
+                       faults=("n1: twice",))
+    assert "refused, 1 fault" in plain(pass_list([summary]))
+    assert "refused, nothing of it was done:\n    n1: twice" in plain(
+        pass_details(PassDetail(summary=summary, plan={}), ["g starts on n1"]))
 
 
 def test_checks() -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from gangline.cli.output import Lines, ago, clock, fields, state_text, table
-from gangline.model.node import NodeView, ServerStatus, suspicious
+from gangline.cli.output import Lines, ago, clock, fields, span, state_text, table
+from gangline.model.node import NodeView, RefusedPlan, ServerStatus, suspicious
 from gangline.model.states import NodeLifecycle
 from gangline.model.units import format_money
 
@@ -67,6 +67,18 @@ def server_status(status: ServerStatus, now_ms: int) -> Lines:
             ("gangs", f"{status.active_gangs} active, {status.queued_gangs} of them queued"),
             ("watchers", str(status.watchers)),
         ], indent="  "),
+        *(_refused(status.refused_plan, now_ms) if status.refused_plan else ()),
+    ]
+
+
+def _refused(plan: RefusedPlan, now_ms: int) -> Lines:
+    """That nothing starts, and what to do: the one thing here that nobody can leave as it is."""
+    return [
+        Text(f"  no plan has been accepted for {span(plan.since_ms, now_ms)}: nothing starts, what runs goes on",
+             style="red"),
+        *(Text(f"    {fault}") for fault in plan.faults),
+        Text(f"    fix: this is a bug of Gangline; report it with what gangline plan --show {plan.number} --json says",
+             style="dim"),
     ]
 
 

@@ -31,6 +31,9 @@ def pass_details(detail: PassDetail, lines: Sequence[str]) -> Lines:
         ("why", it.trigger), ("policy", it.policy), ("waiting", str(it.pending)), ("took", _ms(it.duration_us)),
         ("store", f"version {it.version}"), ("kept", size_text(it.size_bytes)),
         ("replay", f"gangline plan --replay {it.id}" if it.replayable else "its inputs were not kept")], indent="  ")
+    if it.faults:
+        head.append(Text("  refused, nothing of it was done:", style="red"))
+        head += [Text(f"    {fault}") for fault in it.faults]
     return [*head, Text(), *(Text(f"  {line}") for line in lines or ("nothing",))]
 
 
@@ -67,6 +70,8 @@ def _until(at_ms: int | None, now_ms: int) -> str:
 
 
 def _decided(each: PassView) -> str:
+    if each.faults:
+        return f"refused, {len(each.faults)} fault{'s' if len(each.faults) > 1 else ''}"
     return ", ".join(f"{count} {word}" for name, word in _COUNTS if (count := getattr(each, name)))
 
 

@@ -63,6 +63,14 @@ class NodeView(Wire):
         return self.lifecycle is NodeLifecycle.READY and self.drain is None and self.healthy
 
 
+class RefusedPlan(Wire):
+    """The last plan broke a rule and nothing of it was done: what is wrong with it, since when, and the pass."""
+
+    number: int
+    since_ms: int
+    faults: tuple[str, ...]
+
+
 class ServerStatus(Wire):
     """A server as `gangline status` shows it."""
 
@@ -77,3 +85,4 @@ class ServerStatus(Wire):
     queued_gangs: int = 0
     watchers: int = 0
     nodes: tuple[NodeView, ...] = ()
+    refused_plan: RefusedPlan | None = None

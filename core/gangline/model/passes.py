@@ -12,7 +12,8 @@ class PassView(Wire):
     """One pass that decided something or said something new. `replayable`: its inputs were kept.
 
     Counts: gangs that waited for it, gangs placed, nodes asked for, gangs that gave nodes back, gangs
-    preempted and resized, nodes retired, placements refused when they were committed.
+    preempted and resized, nodes retired, placements refused when they were committed. With `faults` the
+    checker refused the whole plan: none of it was done.
     """
 
     id: int
@@ -31,6 +32,7 @@ class PassView(Wire):
     refused: int = 0
     size_bytes: int = 0
     replayable: bool = False
+    faults: tuple[str, ...] = ()
 
 
 class PassDetail(Wire):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from gangline.model.fleet import Fleet
+from gangline.model.node import RefusedPlan
 from gangline.plan.check import check
 from gangline.plan.differences import lines_of
 from gangline.plan.outcome import Plan
@@ -47,6 +48,7 @@ class Planning:
     due_ms: int | None = field(init=False, default=None)
     holding: bool = field(init=False, default=False)
     last: Plan = field(init=False, default_factory=lambda: Plan(base=-1))
+    refused: RefusedPlan | None = field(init=False, default=None)  # until a plan is accepted again
     on_told: list[Callable[[Told], None]] = field(init=False, default_factory=list)
     policy: Policy = field(init=False)
     _recorder: Recorder = field(init=False)
@@ -80,11 +82,28 @@ class Planning:
         if faults:
             # A planner fault must not move anything; every gang keeps its state for the next pass.
             self.due_ms = now_ms + FAULT_PAUSE_MS
-            _log.error("plan refused: %s", "; ".join(faults))
+            self._refuse(inputs, found, faults, trigger, duration_us)
             return
+        self._accept()
         version = inputs.snapshot.version
         self._act(inputs, found, trigger, duration_us)
         self._planned, self.due_ms = version, found.due_ms  # what this plan changed is planned for once more
+
+    def _refuse(self, inputs: Inputs, found: Plan, faults: tuple[str, ...], trigger: str, duration_us: int) -> None:
+        """Keep the plan, and say so once: it is made again every moment, and most often it is wrong in the same way."""
+        last = self.refused
+        if last is not None and last.faults == faults:
+            return
+        number = self._recorder.keep(inputs, self._recorder.pack(inputs, always=True), found, trigger=trigger,
+                                     duration_us=duration_us, faults=faults)
+        self.refused = RefusedPlan(number=number, faults=faults,
+                                   since_ms=inputs.now_ms if last is None else last.since_ms)
+        _log.error("pass %d: its plan is refused and nothing moves: %s", number, "; ".join(faults[:MOST_LINES]))
+
+    def _accept(self) -> None:
+        if self.refused is not None:
+            _log.info("plans are accepted again; pass %d was the last one refused", self.refused.number)
+            self.refused = None
 
     def _act(self, inputs: Inputs, found: Plan, trigger: str, duration_us: int) -> None:
         acts = decided(found)

@@ -24,7 +24,8 @@ async def status(state: ClientSide) -> Response:
     return await state.call(reply, ServerStatus(
         version=state.version, pid=state.pid, home=str(state.home), url=state.url,
         started_ms=state.started_ms, fleet=state.fleet_path, active_gangs=counts.active,
-        queued_gangs=counts.queued, watchers=state.watchers, nodes=tuple(nodes)))
+        queued_gangs=counts.queued, watchers=state.watchers, nodes=tuple(nodes),
+        refused_plan=state.loop.planning.refused))
 
 
 @router.post("/stop")

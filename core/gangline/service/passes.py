@@ -32,10 +32,10 @@ class Recorder:
     _writer: Writer = field(init=False, default_factory=Writer)
     _next_s: float = field(init=False, default=0.0)
 
-    def pack(self, inputs: Inputs) -> bytes | None:
-        """Inputs as they are kept; None when writing them would take too much of the loop's time."""
+    def pack(self, inputs: Inputs, *, always: bool = False) -> bytes | None:
+        """Inputs as they are kept; None when writing them would take too much of the loop's time, unless `always`."""
         began_s = self.clock_s()
-        if began_s < self._next_s:
+        if began_s < self._next_s and not always:
             return None
         packer = zlib.compressobj(1)
         parts = [packer.compress(piece.encode()) for piece in self._writer.pieces(inputs)]
@@ -44,7 +44,7 @@ class Recorder:
         return packed
 
     def keep(self, inputs: Inputs, packed: bytes | None, plan: Plan, *, trigger: str, duration_us: int,
-             refused: int) -> int:
+             refused: int = 0, faults: tuple[str, ...] = ()) -> int:
         """Stores a pass and drops what is beyond the newest 500 or 64 MiB; its number."""
         # Written bit by bit: in one go, naming a whole backlog would stop every other thread meanwhile.
         pieces = json.JSONEncoder().iterencode(_plan_kept(plan, whole=packed is not None))
@@ -58,7 +58,7 @@ class Recorder:
                 asked=sum(request.nodes for request in plan.capacity), released=len(plan.releases),
                 preempted=len(plan.preemptions), resized=len(plan.resizes),
                 retired=sum(len(retired.nodes) for retired in plan.retirements), refused=refused, size_bytes=size,
-                plan=text, inputs=packed))
+                plan=text, inputs=packed, faults=faults))
             tx.passes.drop(_beyond(tx.passes.sizes(), self.most_passes, self.most_bytes))
         return number
 
@@ -90,7 +90,7 @@ def _view(kept: Pass, *, replayable: bool) -> PassView:
         id=kept.id, at_ms=kept.at_ms, version=kept.version, duration_us=kept.duration_us, trigger=kept.trigger,
         policy=kept.policy, pending=kept.pending, placed=kept.placed, asked=kept.asked, released=kept.released,
         preempted=kept.preempted, resized=kept.resized, retired=kept.retired, refused=kept.refused,
-        size_bytes=kept.size_bytes, replayable=replayable)
+        size_bytes=kept.size_bytes, replayable=replayable, faults=kept.faults)
 
 
 def _plan_kept(plan: Plan, *, whole: bool) -> dict[str, Any]:

@@ -338,4 +338,5 @@ passes = Table(
     Column("size_bytes", BigInteger, nullable=False),
     Column("plan", LargeBinary, nullable=False),
     Column("inputs", LargeBinary),
+    Column("faults", Listed, nullable=False, server_default="[]"),
 )

@@ -269,7 +269,8 @@ class Pass:
     """One pass that decided something or said something new. `plan` and `inputs` are compressed JSON.
 
     Counts: gangs that waited for it, gangs placed, nodes asked for, gangs that gave nodes back, gangs
-    preempted and resized, nodes retired, placements refused when they were committed.
+    preempted and resized, nodes retired, placements refused when they were committed. With `faults` the
+    checker refused the whole plan, and none of it was done.
     """
 
     id: int
@@ -289,3 +290,4 @@ class Pass:
     size_bytes: int
     plan: bytes
     inputs: bytes | None
+    faults: tuple[str, ...] = ()
