@@ -269,7 +269,7 @@ def test_waiting_is_explained_and_cancelled(gl: Any, client: Client, tmp_path: P
     assert f"{gang} is cancelled" in err
     (tmp_path / "go").write_text("")
     assert ended(client, holder).cancel_requested.endswith("test is over")
-    assert "was cancelled already" in gl("cancel", gang)[2]
+    assert f"{gang} (waiter) has ended already: it was cancelled at" in gl("cancel", "waiter")[2]
 
 
 @pytest.mark.parametrize(("argv", "said"), [

@@ -141,7 +141,7 @@ def test_names_given_twice_are_told_apart() -> None:
     ({**A, "sizes": 3}, "gangs[1].sizes: unknown field (remove it or check its spelling)"),
     ({**A, "size": "2..3", "running": {"nodes": ["b300-z1-1"]}},
      "gangs[1].running.nodes: names 1 nodes; the gang has 2..3"),
-    ({**A, "submitted_s": -1}, "gangs[1].submitted_s: input should be greater than or equal to 0"),
+    ({**A, "submitted_s": -1}, "gangs[1].submitted_s: -1 is too small (write 0 or more)"),
     ("A", "gangs[1]: expected a gang: a mapping with name, size, gpu and command"),
 ])
 def test_a_wrong_entry_is_refused_by_its_field(entry: Any, message: str) -> None:

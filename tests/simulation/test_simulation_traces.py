@@ -30,6 +30,7 @@ SWF = """; Version: 2.2
 GANG = """submit_s,nodes,gpus_per_node,gpu,duration_s,limit_s,tenant,rdma,priority
 0,4,8,H100,3600,7200,research,true,100
 1.5,,,,60,,,,
+2,,,,60,,,,low
 """
 SPOT = """job_name,organization,gpu_model,gpu_request,worker_num,submit_time,duration,job_type
 a,org-1,A100,8,4,100,3600,HP
@@ -48,7 +49,7 @@ CASES = [
                            job(60_000, 66_000, 1, gpus=1, tenant="11cb48"))),
     ("swf", SWF, 1, (job(0, 31_405_000, 15, limit_ms=37_980_000), job(12_000, 30_978_000, 4))),
     ("gang-csv", GANG, 0, (job(0, 3_600_000, 4, gpus=8, gpu="H100", limit_ms=7_200_000, tenant="research", rdma=True,
-                               priority=100), job(1_500, 60_000, 1))),
+                               priority=100), job(1_500, 60_000, 1), job(2_000, 60_000, 1, priority=-100))),
     ("spot", SPOT, 1, (job(0, 60_000, 1, gpus=1, gpu="A10", tenant="org-2", priority=-100),
                        job(60_000, 3_600_000, 4, gpus=8, gpu="A100", tenant="org-1"))),
 ]
@@ -80,6 +81,7 @@ def test_each_format_is_known_by_its_first_line(tmp_path: Path, name: str, text:
     ("swf", SWF + "4 0 1 2\n", "line 7: has 4 fields, not 18"),
     ("swf", SWF.replace("12 308483", "x 308483"), "line 6: 2 is 'x', not a number"),
     ("gang-csv", GANG.replace("true", "maybe"), "line 2: rdma is 'maybe' (write true or false)"),
+    ("gang-csv", GANG.replace("low", "urgent"), "line 4: priority is 'urgent' (write low, normal, high or a number)"),
     ("gang-csv", GANG.replace("priority", "prio"), "line 1: column 'prio' is not known"),
     ("gang-csv", GANG.replace("1.5", "nan"), "line 3: submit_s is 'nan', not a number"),
     ("gang-csv", "submit_s,duration_s\n", "holds no job that ran"),

@@ -65,9 +65,10 @@ def scale(reach: Reach, pool: str, size: str, dry_run: bool, as_json: bool) -> N
 
 
 def change_lines(changes: FleetChanges) -> Lines:
-    """Nodes by what becomes of them."""
-    return _kinds((("+", "added", changes.added), ("~", "changed", changes.changed),
-                   ("-", "leaving when idle", changes.leaving), ("-", "gone", changes.gone)))
+    """Nodes by what becomes of them, and what is different about tenants."""
+    nodes = _kinds((("+", "added", changes.added), ("~", "changed", changes.changed),
+                    ("-", "leaving when idle", changes.leaving), ("-", "gone", changes.gone)))
+    return [*nodes, *(Text(f"~ tenant {line}") for line in changes.tenants)]
 
 
 def scaled_lines(scaled: Scaled) -> Lines:

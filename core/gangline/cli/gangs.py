@@ -141,15 +141,22 @@ def cancel(reach: Reach, gangs: tuple[str, ...], reason: str | None, as_json: bo
     Their ranks get SIGTERM and the time of their grace, then SIGKILL.
     """
     client = reach.client()
-    views = [client.observe(gang) for gang in gangs]  # a wrong name among them cancels none
+    views = [find(client, gang) for gang in gangs]  # a wrong name among them cancels none
     who = f"{getpass.getuser()}: {reason}" if reason else getpass.getuser()
     done = [view if view.state.final else client.cancel(view.gang, None, who) for view in views]
     if as_json:
         show_json({"gangs": [view.full() for view in done]})
         return
     for before, after in zip(views, done, strict=True):
-        news(f"{after.gang} was {before.state} already" if before.state.final else
+        news(_over(before) if before.state.final else
              f"{after.gang} is {after.state}" if after.state.final else f"{after.gang} is stopping")
+
+
+def _over(view: GangView) -> str:
+    """That there is nothing left to cancel."""
+    how = "was cancelled" if view.state is GangState.CANCELLED else view.state
+    when = f" at {clock(view.ended_ms)}" if view.ended_ms is not None else ""
+    return f"{view.gang} ({view.name}) has ended already: it {how}{when}; nothing to cancel"
 
 
 def find(client: Client, gang: str) -> GangView:

@@ -10,6 +10,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gangline.model.errors import Rejected
+from gangline.model.wording import worded
 
 
 class Wire(BaseModel):
@@ -39,14 +40,8 @@ def rejected(exc: ValidationError, *, where: str = "") -> Rejected:
     first = exc.errors(include_url=False)[0]
     path = ".".join(str(part) for part in first["loc"])
     field = f"{where}.{path}".strip(".") if path else where or None
-    message = str(first["msg"]).removeprefix("Value error, ")
-    if first["type"] == "extra_forbidden":
-        return Rejected("unknown field", field=field, fix="remove it or check its spelling")
-    if first["type"] == "string_type":
-        return Rejected(f"expected text, not {first['input']!r}", field=field, fix="put it in quotes")
-    if first["type"] == "missing":
-        return Rejected("is required", field=field, fix="add it")
-    return Rejected(message[:1].lower() + message[1:] if message else "is not valid", field=field)
+    message, fix = worded(first)
+    return Rejected(message, field=field, fix=fix)
 
 
 def canonical_json(value: object) -> str:

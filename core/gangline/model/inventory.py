@@ -8,7 +8,8 @@ from gangline.model.base import Wire
 class FleetChanges(Wire):
     """What following a fleet file does to nodes, by name.
 
-    `leaving` take no new work and leave when they are idle; `gone` have left.
+    `leaving` take no new work and leave when they are idle; `gone` have left. `tenants` says of each tenant
+    that came, went or changed what is different, a line each.
     """
 
     file: str | None = None
@@ -16,10 +17,12 @@ class FleetChanges(Wire):
     changed: tuple[str, ...] = ()
     leaving: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
+    tenants: tuple[str, ...] = ()
     dry_run: bool = False
 
     @property
     def any(self) -> bool:
+        """Whether nodes change."""
         return bool(self.added or self.changed or self.leaving or self.gone)
 
 

@@ -25,6 +25,7 @@ from gangline.service import loop as loop_service
 from gangline.service import nodes as node_service
 from gangline.service import saves, views
 from gangline.service.picture import Picture
+from gangline.service.tenants import tenant_changes
 from gangline.store import Node, Store
 
 BACKSTOP_S = 5.0
@@ -101,6 +102,7 @@ class Loop:
         with self._turn:
             crews = self.make_crews(fleet)
             changes = fleet_service.sync_fleet(self.store, fleet, now_ms=self.now_ms(), dry_run=dry_run)
+            changes = changes.model_copy(update={"tenants": tenant_changes(self.fleet, fleet)})
             if not dry_run:
                 self.fleet = fleet
                 self.hosting.follow(crews)

@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 
 from gangline.model.errors import Bug, GanglineError, NotFound, Rejected, Unavailable
+from gangline.model.wording import worded
 from gangline.server import client_routes, file_routes, fleet_routes, gang_routes, node_routes, plan_routes
 from gangline.server.state import ServerState
 
@@ -52,16 +53,10 @@ def _first_problem(problem: Any) -> Rejected:
     """What pydantic found wrong in a body or a query, in the words of every other refusal of ours."""
     place, *path = problem["loc"]
     name = ".".join(str(part) for part in path) or str(place)
-    match problem["type"]:
-        case "extra_forbidden":
-            return Rejected("unknown field", field=name, fix="remove it or check its spelling")
-        case "missing":
-            return Rejected("is required", field=name, fix="add it")
-        case "json_invalid":
-            return Rejected("the body is not JSON", field=str(place))
-        case _:
-            message = str(problem["msg"]).removeprefix("Value error, ")
-            return Rejected(message[:1].lower() + message[1:], field=name)
+    if problem["type"] == "json_invalid":
+        return Rejected("the body is not JSON", field=str(place))
+    message, fix = worded(problem)
+    return Rejected(message, field=name, fix=fix)
 
 
 def _no_page(request: Request, exc: Exception) -> Response:

@@ -10,10 +10,11 @@ from pathlib import Path
 from types import MappingProxyType
 
 from gangline.model.errors import Rejected
+from gangline.model.spec import PRIORITIES
 from gangline.simulation.rows import Row, csv_rows, reading
 from gangline.simulation.trace import Job, Trace
 
-SPOT_PRIORITY = -100  # "low": jobs of high priority may end them
+SPOT_PRIORITY = PRIORITIES["low"]  # jobs of high priority may end them
 _GANG_NEEDED = ("submit_s", "duration_s")
 GANG_COLUMNS = ("submit_s", "nodes", "gpus_per_node", "gpu", "duration_s", "limit_s", "tenant", "rdma", "priority")
 _KALOS = ("arrival_time", "num_iteration", "iteration_computing_time", "gpu_workers", "gpu_per_worker")
@@ -68,7 +69,18 @@ def _gang_csv(path: Path, shape: Shape) -> Iterator[Job | None]:
             gpus=row.count("gpus_per_node") if row.text("gpus_per_node") else None,
             gpu=row.text("gpu") or None, limit_ms=row.span_ms("limit_s") if row.text("limit_s") else None,
             tenant=row.text("tenant") or "default", rdma=_yes(row, "rdma"),
-            priority=int(row.number("priority")) if row.text("priority") else 0)
+            priority=_priority(row))
+
+
+def _priority(row: Row) -> int:
+    """A priority as in a spec: a word or a number."""
+    text = row.text("priority")
+    if text in PRIORITIES or not text:
+        return PRIORITIES.get(text, 0)
+    try:
+        return int(row.number("priority"))
+    except Rejected:
+        raise row.wrong(f"priority is {text!r}", f"write {', '.join(PRIORITIES)} or a number") from None
 
 
 def _yes(row: Row, column: str) -> bool:
