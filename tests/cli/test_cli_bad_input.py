@@ -220,7 +220,7 @@ def test_help_shows_examples_and_needs_nothing(gl: Run) -> None:
         assert (status, err) == (0, "")
         assert "Example" in out
     listed = gl("--help")[1].partition("Commands:")[2].split("\n  ")[1:]
-    assert len(listed) == 16
+    assert len(listed) == 17
     for line in listed:
         assert len(line.split()) > 2, f"no help: {line}"
     assert gl("--version")[1].startswith("gangline, version ")

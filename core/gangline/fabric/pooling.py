@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,13 @@ class PoolChoice:
     pool: str | None = None
     gpu: str | None = None
     emulated: bool = False
+
+
+# Where a new pool of an engine is likely to be: what its owner reads in the file, and mends.
+_BLOCKS: dict[str, Callable[[str], dict[str, str]]] = {
+    "slurm": lambda pool: {"partition": pool},
+    "kubernetes": lambda pool: {"image": "gangline"},
+}
 
 
 class Pools:
@@ -73,6 +80,8 @@ class Pools:
         made: dict[str, Any] = {"name": name, "engine": self._engine, "gpu": gpu, "emulated": self._choice.emulated}
         if place.zone is not None:
             made["zone"] = place.zone
+        if self._engine in _BLOCKS:
+            made[self._engine] = _BLOCKS[self._engine](name)
         self._pools[name] = Pool.parse(made, where="--pool")
         return name
 

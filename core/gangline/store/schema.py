@@ -28,7 +28,7 @@ from gangline.model.states import Cause, GangState, NodeLifecycle, Phase
 from gangline.model.volume import FileEntry
 from gangline.store.columns import Choice, Json, Listed, Spec, Value, Values
 
-REVISIONS = ("0001", "0002", "0003", "0004")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005")
 
 metadata = MetaData(naming_convention={
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
