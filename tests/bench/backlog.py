@@ -35,7 +35,7 @@ def run(lab: Lab) -> list[Row]:
                 time.sleep(0.2)
         return [*_rows(world),
                 Row(what=f"{SINGLES + GANGS:,} gangs submitted in batches", ours=(filled_s,)),
-                Row(what=f"{SINGLES + GANGS:,} gangs read by a new server, which answers meanwhile", ours=(read_s,)),
+                Row(what=f"{SINGLES + GANGS:,} gangs read by the loop, nobody asking", ours=(read_s,)),
                 Row(what="memory of the server's side", ours=(resident_mib(),), unit="MiB")]
 
 
