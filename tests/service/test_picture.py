@@ -20,6 +20,7 @@ from gangline.plan.outcome import Plan, Reservation, Retirement
 from gangline.plan.snapshot import PendingGang, Promise, RunningGang, Snapshot, TenantState
 from gangline.service import fleet as fleet_service
 from gangline.service import life, loop, nodes, submit, views
+from gangline.service import picture as picture_module
 from gangline.service.picture import Picture
 from gangline.service.placing import commit_plan
 from gangline.service.sighting import Sighting
@@ -313,3 +314,31 @@ def test_progress_and_owners_are_nothing_to_read_anew(world: World) -> None:
     picture.close()
     world.submit("other")
     assert not picture.stale
+
+
+def test_what_changes_between_two_reads_of_a_refresh_is_read_again(world: World) -> None:
+    gangs = [world.submit(f"s/{number}") for number in range(5)]
+    picture = Picture(world.store, world.fleet)
+    picture.begin()
+    assert len(picture.inventory.nodes) == 4
+    assert picture.stale
+    applied, pages = Picture._apply, 0
+
+    def apply(self: Picture, news: Sighting) -> None:
+        """After the first page: a gang that was read ends, others start that were not, and one more comes."""
+        nonlocal pages
+        applied(self, news)
+        if self is picture:
+            pages += 1
+            if pages == 1:
+                submit.cancel(world.store, gangs[0], None, "enough", now_ms=world.now_ms)
+                assert world.plan().accepted
+                world.submit("s/new")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(picture_module, "MOST_AT_ONCE", 1)
+        patch.setattr(Picture, "_apply", apply)
+        picture.refresh()
+    assert pages > len(gangs)
+    assert not picture.stale
+    assert_same(picture.snapshot(world.now_ms), look(world))

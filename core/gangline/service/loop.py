@@ -23,7 +23,7 @@ from gangline.service.placing import Committed, commit_plan
 from gangline.service.submit import on_orphan
 from gangline.store import Attempt, Gang, Store, Transaction
 
-MOST_AT_ONCE = 32  # gangs looked at in one transaction: others must not wait long for their turn
+MOST_AT_ONCE = 8  # gangs looked at in one transaction: others must not wait long for their turn
 
 __all__ = ["COMMIT_DEADLINE_MS", "START_DEADLINE_MS", "Committed", "commit_plan", "snapshot", "tick"]
 
