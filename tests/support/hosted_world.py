@@ -85,8 +85,10 @@ def hosted_world(monkeypatch: pytest.MonkeyPatch, cluster: Cluster, *, more: str
         with gangline.connect() as client:
             world = HostedWorld(home, marks, client, cluster, process, listen)
             _until(lambda: {*cluster.nodes} <= {node.node for node in client.nodes() if node.takes_work}, "the nodes")
-            yield world
-            client.stop(force=True)
+            try:
+                yield world
+            finally:
+                client.stop(force=True)
         world.process.wait(READY_S)
         _until(lambda: not cluster.jobs(), "the jobs to be over")
         left = wait_gone(folder)
