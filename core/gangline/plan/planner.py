@@ -89,7 +89,7 @@ class Decision:
     def _turn(self, position: int, turns: Turns) -> None:
         board = self.board
         gang = board.snapshot.queue.gangs[position]
-        demand = board.demand(gang, turns.kinds[position])
+        demand = board.demand(gang, turns.kind(position))
         if gang.held:  # it is placed anew with what it keeps, or gives all back
             board.usage.add(gang.tenant, board.usage.gpus_of(gang.held), -1)
         offers = Offers.of(board, gang, demand)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,11 +19,10 @@ AGED_BY = 100  # one class of priority: low, normal, high
 
 @dataclass(slots=True)
 class _Lane:
-    """Positions of one tenant's gangs, in order; those that were dropped are skipped."""
+    """Positions of one tenant's gangs that are left, in order."""
 
     tenant: str
-    positions: list[int]
-    at: int = 0
+    left: Iterator[int]
     short: bool = False
 
 
@@ -35,8 +33,9 @@ class Turns:
                  borrows: Callable[[int], bool] | None = None) -> None:
         self._queue, self._policy, self._usage, self._now_ms = queue, policy, usage, now_ms
         self._borrows = borrows  # whether the gang at a position would have more than its tenant's own quota
-        self.kinds: list[int] = queue.kind.tolist()  # of the gang at each position
-        self._alive = bytearray(b"\1") * len(queue)
+        self._kind, self._tenant = queue.kind, queue.tenant
+        self._alive = bytearray(b"\1") * len(queue)  # read one by one, and through the mask many at once
+        self._alive_mask: Bools = np.frombuffer(self._alive, np.bool_)
         self._short = False
         self._repairing = self._in_repair()
 
@@ -44,21 +43,24 @@ class Turns:
     def _alike(self) -> _Alike:
         return _Alike(self._queue, self._repairing)
 
+    def kind(self, position: int) -> int:
+        """The kind of the gang there."""
+        return int(self._kind[position])
+
     def drop_alike(self, position: int, least_bound_ms: int, *, same_tenant: bool) -> list[int]:
         """Take out gangs of the kind of the one there that have not had their turn, hold nothing and have at
         least that bound; their positions."""
-        tenant = int(self._queue.tenant[position]) if same_tenant else None
-        return self._drop(self._alike.pop(self.kinds[position], least_bound_ms, tenant))
+        tenant = int(self._tenant[position]) if same_tenant else None
+        return self._drop(self._alike.pop(self.kind(position), least_bound_ms, tenant))
 
     def drop_all(self) -> list[int]:
         """Take out all gangs that have not had their turn; their positions."""
-        return self._drop(range(len(self._queue)))
+        return self._drop(np.arange(len(self._queue)))
 
-    def _drop(self, positions: Iterable[int]) -> list[int]:
-        alive = self._alive
-        taken = [position for position in positions if alive[position]]
-        for position in taken:
-            alive[position] = False
+    def _drop(self, positions: Ints) -> list[int]:
+        gone = positions[self._alive_mask[positions]]
+        self._alive_mask[gone] = False
+        taken: list[int] = gone.tolist()
         return taken
 
     def due_ms(self) -> int:
@@ -106,21 +108,20 @@ class Turns:
 
     def _next(self, lane: _Lane) -> int | None:
         if self._short and not lane.short:
-            left = lane.positions[lane.at:]
-            order = np.argsort(self._queue.bound[left], kind="stable")
-            lane.positions, lane.at, lane.short = [left[at] for at in order.tolist()], 0, True
-        for at in range(lane.at, len(lane.positions)):
-            if self._alive[lane.positions[at]]:
-                lane.at = at + 1
-                return lane.positions[at]
-        return None
+            left = np.fromiter(lane.left, np.int64)
+            lane.left, lane.short = self._left_of(left[np.argsort(self._queue.bound[left], kind="stable")]), True
+        return next(lane.left, None)
+
+    def _left_of(self, positions: Ints) -> Iterator[int]:
+        """Those that are not dropped when they are reached."""
+        return filter(self._alive.__getitem__, positions.tolist())
 
     def _lanes(self, group: Ints) -> list[_Lane]:
         tenants = self._queue.tenant[group]
         names = self._queue.tenants
         if not self._policy.fair or len(group) < 2 or (tenants[0] == tenants).all():
-            return [_Lane("", group.tolist())] if len(group) else []
-        return [_Lane(names[tenant], group[tenants == tenant].tolist()) for tenant in np.unique(tenants)]
+            return [_Lane("", self._left_of(group))] if len(group) else []
+        return [_Lane(names[tenant], self._left_of(group[tenants == tenant])) for tenant in np.unique(tenants)]
 
     def _groups(self) -> Iterator[Ints]:
         """Positions in runs that differ by what counts more than a tenant's share."""
@@ -163,23 +164,24 @@ class Turns:
 
 
 class _Alike:
-    """The positions of gangs that ask for the same and hold nothing, those that run longest last."""
+    """The positions of gangs that ask for the same and hold nothing, in order."""
 
     def __init__(self, queue: Queue, repairing: Bools) -> None:
-        self._tenant = queue.tenant
-        waiting = np.flatnonzero(~repairing)
-        order = waiting[np.lexsort((queue.bound[waiting], queue.kind[waiting]))]
+        self._bound, self._tenant = queue.bound, queue.tenant
+        order = np.argsort(queue.kind, kind="stable")
+        if repairing.any():
+            order = order[~repairing[order]]
+        self._order = order
         self._cuts: list[int] = np.searchsorted(queue.kind[order], np.arange(len(queue.kinds) + 1)).tolist()
-        self._positions: list[int] = order.tolist()
-        self._bounds: list[int] = queue.bound[order].tolist()
-        self._ends = self._cuts[1:]
+        self._left: dict[int, Ints] = {}  # of a kind, once some were popped
 
-    def pop(self, kind: int, least_bound_ms: int, tenant: int | None) -> list[int]:
-        """The positions of a kind with at least that bound, in order; popped unless only a tenant's are asked for."""
-        end = self._ends[kind]
-        begin = bisect_left(self._bounds, least_bound_ms, self._cuts[kind], end)
-        found = sorted(self._positions[begin:end])
-        if tenant is None:
-            self._ends[kind] = begin
-            return found
-        return [position for position in found if self._tenant[position] == tenant]
+    def pop(self, kind: int, least_bound_ms: int, tenant: int | None) -> Ints:
+        """The positions of a kind with at least that bound; only a tenant's, unless it is None."""
+        mine = self._left.get(kind)
+        if mine is None:
+            mine = self._order[self._cuts[kind]:self._cuts[kind + 1]]
+        chosen = self._bound[mine] >= least_bound_ms
+        if tenant is not None:
+            chosen &= self._tenant[mine] == tenant
+        self._left[kind] = mine[~chosen]
+        return mine[chosen]
