@@ -55,7 +55,7 @@ def test_a_node_that_dies_is_replaced(world: HostedWorld) -> None:
     gang = world.start("train", "test:node", steps=STEPS, step_s=0.2).gang
     view = world.until_step(gang, 12)
     lost = view.attempts[0].nodes[1].node
-    revive, world.crashed = world.cluster.cut(lost), True
+    revive = world.cluster.cut(lost)
     try:
         view = world.until(gang, lambda view: len(view.attempts) > 1, "in attempt 2")
         assert view.attempts[0].end is not None

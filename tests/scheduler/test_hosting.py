@@ -24,7 +24,7 @@ from gangline.scheduler.loop import Loop
 from gangline.service import claims, submit, views
 from gangline.service import fleet as fleet_service
 from gangline.service.claims import Claim
-from gangline.service.jobs import LEAVES_MS, PATIENCE_MS
+from gangline.service.jobs import KILLS_MS, LEAVES_MS, PATIENCE_MS
 from gangline.store import Store
 
 FLEET_ID = "00c0ffee"
@@ -211,7 +211,9 @@ def test_what_the_engine_refuses_ends_the_attempt_with_its_words(site: Site) -> 
     gang = site.submit()
     site.crew.look()
     for _ in range(40):
-        site.engine.fault = Rejected("Invalid account")
+        site.now_ms += 10
+        site.crew.look()
+        site.engine.refusal = "Invalid account"
         site.crew._not_before_s.clear()
         site.loop.pass_once()
     view = site.view(gang)
@@ -219,6 +221,59 @@ def test_what_the_engine_refuses_ends_the_attempt_with_its_words(site: Site) -> 
     assert view.end is not None
     assert (view.end.cause, view.end.text) == (Cause.LAUNCH, "Invalid account")
     assert site.node("n1").free_gpus == tuple(range(8))
+
+
+def test_a_store_that_fails_once_makes_no_job_a_stray(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    gang = site.submit()
+    site.step()
+    site.run(gang)
+    site.restart()
+    site.crew.look()
+    with monkeypatch.context() as broken:
+        broken.setattr("gangline.scheduler.hosting.jobs.cases", lambda store, gangs=None: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            site.loop.pass_once()
+    site.step()
+    site.step(LEAVES_MS / 1000)
+    assert site.engine.jobs[job(gang)].status is JobStatus.RUNNING
+    site.finish(gang)
+    assert site.view(gang).state is GangState.SUCCEEDED
+
+
+def test_a_refused_job_that_is_there_after_all_is_stopped_before_its_nodes_are_given_back(site: Site) -> None:
+    gang = site.submit()
+    site.crew.look()
+    site.engine.jobs[job(gang)] = SeenJob(name=job(gang), id="9", status=JobStatus.RUNNING)  # nobody noted it
+    site.engine.refusal = "quota exceeded"
+    site.loop.pass_once()
+    site.loop.pass_once()
+    assert site.view(gang).state is not GangState.QUEUED
+    assert site.node(site.nodes_of(gang)[0]).gangs == (gang,)
+    site.engine.refusal = ""
+    site.step()
+    assert site.engine.jobs[job(gang)].status is JobStatus.ENDED
+    site.step()
+    assert job(gang, 2) in site.engine.launches
+
+
+def test_a_pool_with_gangs_cannot_leave_the_file(site: Site) -> None:
+    gang = site.submit()
+    site.step()
+    site.run(gang)
+    other = Fleet.parse({"pools": [{**POOL, "name": "renamed"}]})
+    with pytest.raises(Conflict, match="runs in pool train"):
+        site.loop.adopt(other)
+    site.step(LEAVES_MS / 1000)
+    assert site.engine.jobs[job(gang)].status is JobStatus.RUNNING
+
+
+def test_a_node_that_lost_gpus_says_so_and_takes_no_work(site: Site) -> None:
+    site.engine.set_node("n1", gpu_count=0)
+    site.step()
+    assert not site.node("n1").healthy
+    site.engine.set_node("n1", gpu_count=8)
+    site.step()
+    assert site.node("n1").healthy
 
 
 def test_a_job_that_ends_early_says_what_its_supervisors_said(site: Site) -> None:
@@ -259,7 +314,7 @@ def test_a_node_that_dies_is_replaced_once_its_supervisor_must_be_dead(site: Sit
     site.step()
     assert len(site.view(gang).attempts) == 1  # its ranks may live until their lease is over
     assert not site.node(dead).healthy
-    site.step(FLEET.pools[0].lease / 2 + 1)
+    site.step((FLEET.pools[0].lease * 1000 + KILLS_MS) / 2000 + 1)
     site.step()
     attempt = site.view(gang).attempts[-1]
     assert attempt.number == 2

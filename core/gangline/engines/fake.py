@@ -25,6 +25,7 @@ class FakeEngine:
     tokens: dict[str, str] = field(default_factory=dict)
     launches: list[str] = field(default_factory=list)  # by name, only those that made a job
     fault: Exception | None = None
+    refusal: str = ""  # why it takes no job, while it does not
     after: Callable[[], None] = lambda: None
     waits: bool = False  # jobs wait until `begin`
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -43,6 +44,8 @@ class FakeEngine:
     def launch(self, request: Request, token: str) -> str:
         with self._reached():
             job = request.job
+            if self.refusal:
+                raise Rejected(self.refusal)
             if job.name not in self.jobs:
                 status = JobStatus.WAITING if self.waits else JobStatus.RUNNING
                 self.jobs[job.name] = SeenJob(name=job.name, id=f"fake-{len(self.launches) + 1}", status=status,

@@ -90,17 +90,21 @@ class Crew:
     def end_jobs(self, ours: Callable[[str], bool], within_s: float) -> None:
         """Ends every job of ours, and waits that long for them to be over. Call after `stop`."""
         deadline_s = time.monotonic() + within_s
-        try:
-            while left := [job.name for job in self.engine.observe().jobs
-                           if job.status is not JobStatus.ENDED and ours(job.name)]:
-                for name in left:
-                    self.engine.stop(name, 0.0)
-                if time.monotonic() > deadline_s:
-                    _log.warning("%s: jobs are left: %s", self.engine.name, ", ".join(left))
-                    return
+        left = ["any"]
+        asked: set[str] = set()
+        while left and time.monotonic() < deadline_s:
+            try:
+                left = [job.name for job in self.engine.observe().jobs
+                        if job.status is not JobStatus.ENDED and ours(job.name)]
+                for name in {*left} - asked:
+                    asked.add(name)
+                    self.engine.stop(name, within_s / 4)  # its supervisors may be leaving
+            except GanglineError as exc:
+                _log.warning("%s: its jobs cannot be ended: %s", self.engine.name, exc)
+            if left:
                 time.sleep(LEAST_LOOK_S)
-        except GanglineError as exc:
-            _log.warning("%s: its jobs cannot be ended: %s", self.engine.name, exc)
+        if left:
+            _log.warning("%s: jobs may be left: %s", self.engine.name, ", ".join(left))
 
     def collect(self) -> tuple[Look | None, list[Outcome]]:
         """The newest look, None when nothing was seen since the last time, and what came of launches."""
@@ -166,7 +170,7 @@ class Crew:
     def _read(self, name: str) -> None:
         try:
             log = self.engine.logs(name)
-        except GanglineError as exc:
+        except Exception as exc:  # noqa: BLE001 - without any word the attempt would never be over
             log = f"its log cannot be read: {exc}"
         with self._lock:
             self._outcomes.append(Outcome(name=name, log=log))

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
-from gangline.engines.base import SeenNode, job_name
+from gangline.engines.base import JobStatus, SeenNode, job_name
+from gangline.model.errors import Conflict
+from gangline.model.fleet import Fleet
 from gangline.model.node import NodeView
 from gangline.model.states import NodeLifecycle
 from gangline.scheduler.crew import Crew, Look, Outcome
@@ -37,7 +39,8 @@ class Hosting:
     _notes: threading.Lock = field(init=False, default_factory=threading.Lock)
     _looks: dict[int, Look] = field(init=False, default_factory=dict)
     _nodes: dict[int, dict[str, SeenNode]] = field(init=False, default_factory=dict)
-    _over_ms: dict[str, int] = field(init=False, default_factory=dict)  # since when a job has no attempt any more
+    _agreed: dict[int, dict[str, SeenNode]] = field(init=False, default_factory=dict)  # see `sights.follow`
+    _over_ms: dict[int, dict[str, int]] = field(init=False, default_factory=dict)  # jobs without an attempt: since when
     _logs: dict[str, tuple[str, ...]] = field(init=False, default_factory=dict)  # the last lines of jobs that failed
     _asked: dict[str, int | None] = field(init=False, default_factory=dict)  # nodes to come up, by when
     _on_news: Callable[[], None] | None = field(init=False, default=None)
@@ -65,7 +68,16 @@ class Hosting:
                 crew.on_news = self._on_news
                 crew.start()
         self.crews = tuple(kept)
-        self._looks, self._nodes = {}, {}
+        self._looks, self._nodes, self._agreed, self._over_ms = {}, {}, {}, {}
+
+    def needs(self, fleet: Fleet) -> None:
+        """`Conflict` when gangs run in pools of other systems that the fleet has no more: nobody could end them."""
+        self._read()
+        names = {pool.name for pool in fleet.pools}
+        for case in self._cases.values():
+            if case.attempt.pool not in names:
+                raise Conflict(f"{case.gang.id} runs in pool {case.attempt.pool}, which the file has no more",
+                               fix="cancel it or wait for it, then reload")
 
     def stop(self) -> None:
         """Nothing more is looked at or done. Jobs go on."""
@@ -98,9 +110,10 @@ class Hosting:
             for outcome in outcomes:
                 self._note_launch(outcome)
             if look is not None:
-                self._looks[number] = look
-                self._nodes[number] = sights.follow(self.store, crew.pools, look.sight.nodes,
-                                                    self._nodes.get(number, {}), now_ms=self.now_ms())
+                self._agreed[number] = sights.follow(self.store, crew.pools, look.sight.nodes,
+                                                     self._agreed.get(number, {}), now_ms=self.now_ms())
+                self._nodes[number] = {node.name: node for node in look.sight.nodes}
+                self._looks[number] = look  # last: jobs are judged by the nodes of the same look
 
     def act(self) -> None:
         """Asks the crews for what is missing, and ends attempts whose job is over."""
@@ -115,11 +128,17 @@ class Hosting:
             touched, self._touched = self._touched, set()
         if touched is not None and not touched:
             return
+        try:
+            found = jobs.cases(self.store, touched)
+        except BaseException:
+            with self._notes:
+                self._touched = None  # a job whose attempt is not known would be taken for a stray
+            raise
         if touched is None:
             self._cases, self._names = {}, {}
         for gang in touched or ():
             self._cases.pop(self._names.pop(gang, ""), None)
-        for gang, case in jobs.cases(self.store, touched).items():
+        for gang, case in found.items():
             name = job_name(self.fleet_id, gang, case.attempt.number)
             self._cases[name], self._names[gang] = case, name
 
@@ -179,15 +198,14 @@ class Hosting:
                     if told is not None and told.job is not None:
                         jobs.told(self.store, case, told.job.text)
         if look is not None:
-            stops |= dict.fromkeys(self._strays(look, set(mine), now_ms), 0.0)
-        crew.want(launches, stops, reads, active=bool(mine) or bool(self._over_ms))
+            stops |= dict.fromkeys(self._strays(number, look, now_ms), 0.0)
+        crew.want(launches, stops, reads, active=bool(mine) or bool(self._over_ms.get(number)))
 
-    def _strays(self, look: Look, known: set[str], now_ms: int) -> list[str]:
-        there = {job.name for job in look.sight.jobs}
-        self._over_ms = {name: since for name, since in self._over_ms.items() if name in there and name not in known}
-        for name in there - known:
-            self._over_ms.setdefault(name, now_ms)
-        return jobs.stray(look.sight.jobs, self.fleet_id, known, self._over_ms, now_ms)
+    def _strays(self, number: int, look: Look, now_ms: int) -> list[str]:
+        there = {job.name for job in look.sight.jobs if job.status is not JobStatus.ENDED} - self._cases.keys()
+        before = self._over_ms.get(number, {})
+        self._over_ms[number] = over_ms = {name: before.get(name, now_ms) for name in there}
+        return jobs.stray(look.sight.jobs, self.fleet_id, self._cases.keys(), over_ms, now_ms)
 
     def _due(self, due_ms: int | None) -> None:
         if due_ms is not None:

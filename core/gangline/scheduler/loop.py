@@ -98,8 +98,10 @@ class Loop:
 
         Raises:
             Rejected: a pool needs an engine that this server cannot have. Nothing has changed then.
+            Conflict: gangs run in a pool of another system that the file has no more.
         """
         with self._turn:
+            self.hosting.needs(fleet)
             crews = self.make_crews(fleet)
             changes = fleet_service.sync_fleet(self.store, fleet, now_ms=self.now_ms(), dry_run=dry_run)
             changes = changes.model_copy(update={"tenants": tenant_changes(self.fleet, fleet)})

@@ -94,8 +94,9 @@ async def report_save(body: RankSaved, state: NodeSide, claim: Claimed) -> Respo
 
 
 @router.get("/saves/{save}", response_model=SaveState)
-async def save_state(save: int, state: NodeSide) -> Response:
-    return reply(await state.call(saves.save_state, state.store, save))
+async def save_state(save: int, state: NodeSide, claim: Claimed) -> Response:
+    may_see = None if claim is None else claim.covers
+    return reply(await state.call(saves.save_state, state.store, save, may_see))
 
 
 def _own(claim: Claim | None, gang: str, attempt: int) -> None:

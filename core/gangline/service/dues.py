@@ -8,6 +8,7 @@ from gangline.model.states import Phase
 from gangline.store import Attempt, Gang
 
 START_DEADLINE_MS = 120_000
+JOB_START_DEADLINE_MS = 1_800_000  # of jobs: images are pulled, and clusters start them when they will
 VERIFY_BYTES_PER_MS = 20_000  # how slow storage may be when a version is read before the start
 COMMIT_DEADLINE_MS = 600_000
 
@@ -18,12 +19,17 @@ def first_due_ms(gang: Gang, attempt: Attempt | None) -> int | None:
     if attempt is not None and attempt.ended_ms is None:
         match attempt.phase:
             case Phase.ASSEMBLING | Phase.STARTING:
-                dues.append(attempt.issued_ms + START_DEADLINE_MS)
+                dues.append(attempt.issued_ms + start_deadline_ms(attempt))
             case Phase.RUNNING:
                 dues.append(timeout_ms(gang, attempt))
             case Phase.COMMITTING | Phase.DRAINING:
                 dues.append((attempt.stopped_ms or attempt.started_ms) + COMMIT_DEADLINE_MS)
     return min((due for due in dues if due is not None), default=None)
+
+
+def start_deadline_ms(attempt: Attempt) -> int:
+    """How long an attempt may take until it runs, not counting what it has to verify."""
+    return START_DEADLINE_MS if attempt.pool is None else JOB_START_DEADLINE_MS
 
 
 def timeout_ms(gang: Gang, attempt: Attempt) -> int | None:

@@ -31,9 +31,10 @@ from gangline.model.states import Cause
 from gangline.service import life
 from gangline.service.nodes import LEASE_S
 from gangline.service.sights import BROKEN
-from gangline.store import Attempt, Gang, Member, Store, Transaction
+from gangline.store import Attempt, Gang, Member, Store
 
 PATIENCE_MS = 30_000  # beyond the grace, for supervisors that were told to end their ranks
+KILLS_MS = 10_000  # for a supervisor whose lease is over to end its ranks
 LEAVES_MS = 30_000  # for supervisors whose attempt is over to leave
 _LIMIT_SPARE_S = 900.0  # for what is not user code: starting, committing, a grace
 
@@ -175,15 +176,14 @@ def launched(store: Store, case: Case, job: str, *, now_ms: int) -> None:
 
 
 def refused(store: Store, case: Case, text: str, *, now_ms: int) -> None:
-    """The engine refuses the job: there is none, and the attempt ends."""
+    """The engine refuses the job: the attempt ends. Whether there is a job after all, asked for by a server that
+    died before it noted it, is looked at before anything is given back."""
     with store.transaction() as tx:
         gang = tx.gangs.get(case.gang.id)
         attempt = tx.attempts.get(gang.id, case.attempt.number)
         if gang.attempt != attempt.number or attempt.ended_ms is not None:
             return
-        _empty(tx, case.gang.id, attempt, now_ms)
         life.decide_end(tx, gang, End(cause=Cause.LAUNCH, text=text), now_ms)
-        life.settle(tx, gang.id, now_ms)
 
 
 def retreat(store: Store, case: Case, why: str, *, now_ms: int) -> None:
@@ -255,12 +255,7 @@ def _broken(node: SeenNode | None) -> bool:
 
 def _safe_ms(store: Store, member: Member, node: SeenNode | None, now_ms: int, lease_s: float) -> int:
     """From when on no process of the member can be left."""
-    if member.incarnation is None or not _broken(node) or (node is not None and node.empty):
+    answers = node is not None and (node.empty or not _broken(node))
+    if member.incarnation is None or answers:
         return 0
-    return store.seen_ms.setdefault(member.node, now_ms) + round(lease_s * 1000)
-
-
-def _empty(tx: Transaction, gang: str, attempt: Attempt, now_ms: int) -> None:
-    for member in tx.attempts.members(gang, attempt.number):
-        if member.empty_ms is None:
-            tx.attempts.empty(member, now_ms)
+    return store.seen_ms.setdefault(member.node, now_ms) + round(lease_s * 1000) + KILLS_MS

@@ -16,6 +16,7 @@ from gangline.service.dues import (
     VERIFY_BYTES_PER_MS,
     Dues,
     orphaned_ms,
+    start_deadline_ms,
     timeout_ms,
 )
 from gangline.service.picture import Picture
@@ -102,7 +103,7 @@ def _due(tx: Transaction, gang: Gang, attempt: Attempt, now_ms: int) -> int | No
 def _start_by_ms(tx: Transaction, attempt: Attempt) -> int:
     """When it must run: every byte of the versions it resumes from is verified before that."""
     resumed = sum(tx.versions.get(chosen.volume, chosen.version).bytes for chosen in attempt.resume)
-    return attempt.issued_ms + START_DEADLINE_MS + resumed // VERIFY_BYTES_PER_MS
+    return attempt.issued_ms + start_deadline_ms(attempt) + resumed // VERIFY_BYTES_PER_MS
 
 
 def _late(tx: Transaction, attempt: Attempt, now_ms: int) -> str:

@@ -81,10 +81,15 @@ def report_save(store: Store, report: RankSaved, *, now_ms: int, volumes_root: P
     return save_state(store, save.id)
 
 
-def save_state(store: Store, save: int) -> SaveState:
-    """Which version a save became, or which ranks it still waits for, or why it never will."""
+def save_state(store: Store, save: int, may_see: Callable[[str, int], None] | None = None) -> SaveState:
+    """Which version a save became, or which ranks it still waits for, or why it never will.
+
+    `may_see` is called with its gang and attempt, and raises for a caller who may not.
+    """
     with store.transaction() as tx:
         known = tx.saves.get(save)
+        if may_see is not None:
+            may_see(known.gang, known.attempt)
         missing: tuple[int, ...] = ()
         if known.state in ("open", "failed"):
             there = {rank.rank for rank in tx.saves.ranks(save)}

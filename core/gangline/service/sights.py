@@ -11,7 +11,6 @@ from gangline.fabric.products import gpu_type
 from gangline.model.fleet import Pool
 from gangline.model.gpu import CPU
 from gangline.model.states import NodeLifecycle
-from gangline.service.inventory import OWN
 from gangline.store import Node, Store, Transaction
 
 BROKEN = (NodeStatus.DOWN, NodeStatus.UNKNOWN)
@@ -22,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 def follow(store: Store, pools: Collection[Pool], seen: Collection[SeenNode], before: Mapping[str, SeenNode], *,
            now_ms: int) -> dict[str, SeenNode]:
-    """Makes the inventory of these pools agree with what their engine sees now, and returns that by name.
+    """Makes the inventory of these pools agree with what their engine sees now; what it then agrees with, by name.
 
     Only what differs from `before`, what the last call returned, is looked at. What the engine does not know
     any more leaves when it is idle; a node with a gang on it is unhealthy until then. An engine's drain is
@@ -32,20 +31,24 @@ def follow(store: Store, pools: Collection[Pool], seen: Collection[SeenNode], be
     now = {node.name: node for node in seen if node.pool in by_pool}
     changed = [name for name, node in now.items() if before.get(name) != node]
     lost = [name for name in before if name not in now]
+    put_off: set[str] = set()
     if not before:
         with store.transaction() as tx:
             known = {node.name for pool in by_pool for node in tx.nodes.present(pool)}
         lost = sorted(known - now.keys())
     for start in range(0, len(changed), MOST_AT_ONCE):
         with store.transaction() as tx:
-            _take(tx, by_pool, [now[name] for name in changed[start:start + MOST_AT_ONCE]], now_ms)
+            put_off |= _take(tx, by_pool, [now[name] for name in changed[start:start + MOST_AT_ONCE]], now_ms)
     if lost:
         with store.transaction() as tx:
-            _miss(tx, lost, now_ms)
-    return now
+            put_off |= _miss(tx, lost, now_ms)
+    # What a gang kept as it was is looked at again: as if it had been seen otherwise before.
+    return {**{name: node for name, node in now.items() if name not in put_off},
+            **{name: before[name] for name in put_off & before.keys() - now.keys()}}
 
 
-def _take(tx: Transaction, pools: Mapping[str, Pool], seen: Iterable[SeenNode], now_ms: int) -> None:
+def _take(tx: Transaction, pools: Mapping[str, Pool], seen: Iterable[SeenNode], now_ms: int) -> set[str]:
+    """The names of those that stay as they were, in part, until a gang has left."""
     seen = list(seen)
     known = tx.nodes.some([node.name for node in seen])
     busy = tx.leases.busy(known)
@@ -57,6 +60,9 @@ def _take(tx: Transaction, pools: Mapping[str, Pool], seen: Iterable[SeenNode], 
         if old is not None and old.pool != node.pool and old.lifecycle is not NodeLifecycle.GONE:
             _log.warning("node %s of pool %s is in pool %s already", node.name, node.pool, old.pool)
         elif not _fits(node, pool):
+            if old is not None and old.lifecycle is not NodeLifecycle.GONE and old.healthy:
+                text = f"it has {node.gpu_type or 'GPU'}:{node.gpu_count} now, not {pool.gpu}"
+                changed.append(replace(old, healthy=False, engine_text=text))
             _log.warning("node %s has %s:%d, and pool %s is of %s", node.name, node.gpu_type or "GPU",
                          node.gpu_count, pool.name, pool.gpu)
         elif old is None:
@@ -67,6 +73,7 @@ def _take(tx: Transaction, pools: Mapping[str, Pool], seen: Iterable[SeenNode], 
     tx.nodes.replace_all(changed)
     for new in (*added, *changed):
         _tell(tx, known.get(new.name), new, now_ms)
+    return {node.name for node in seen if node.name in busy}
 
 
 def _fits(seen: SeenNode, pool: Pool) -> bool:
@@ -107,15 +114,16 @@ def _as_seen(node: Node, seen: SeenNode, pool: Pool, now_ms: int, *, busy: bool 
 
 def _drain(node: Node, seen: SeenNode, pool: Pool) -> tuple[str | None, str]:
     theirs = seen.status is NodeStatus.DRAINED and not seen.text.startswith(TAG)  # ours come back to us
-    if node.drain_owner not in (None, *OWN, pool.engine):
+    if node.drain_owner not in (None, pool.engine):
         return node.drain_owner, node.drain_reason
     if theirs:
         return pool.engine, seen.text
     return (None, "") if node.drain_owner == pool.engine else (node.drain_owner, node.drain_reason)
 
 
-def _miss(tx: Transaction, names: Collection[str], now_ms: int) -> None:
-    """The engine knows these nodes no more. Those that are being made are not known yet."""
+def _miss(tx: Transaction, names: Collection[str], now_ms: int) -> set[str]:
+    """The engine knows these nodes no more. Those that are being made are not known yet. The names of those that
+    a gang still holds."""
     known = tx.nodes.some(names)
     busy = tx.leases.busy(names)
     for node in known.values():
@@ -128,6 +136,7 @@ def _miss(tx: Transaction, names: Collection[str], now_ms: int) -> None:
             text = f"{node.engine} does not know it any more"
             tx.nodes.replace(replace(node, healthy=False, engine_text=text))
             tx.events.add("node.lost", now_ms, node=node.name, text=text, swept=False)
+    return {*busy}
 
 
 def _tell(tx: Transaction, old: Node | None, new: Node, now_ms: int) -> None:
