@@ -193,7 +193,9 @@ def open_lab(tmp_path: Path, template_path: Path, kind: str) -> Iterator[Lab]:
                 one.kill()
         if script.running:
             script.stop()
-        left = [one for one in of_home(home) if not is_gone(one.pid)]
+        deadline = time.monotonic() + 5  # a keeper that has seen its last rank go is just leaving
+        while (left := [one for one in of_home(home) if not is_gone(one.pid)]) and time.monotonic() < deadline:
+            time.sleep(0.02)
         for one in left:
             proc.send(one, signal.SIGKILL)
     assert not left, f"left behind: {left}; {[one.log.read_text()[-3000:] for one in lab.started]}"
