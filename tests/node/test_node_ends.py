@@ -102,6 +102,7 @@ def test_a_wrapper_that_does_not_catch_the_signal_does_not_keep_it_either(shared
 def test_a_rank_that_hears_a_stranger_and_leaves_is_lost_not_done(shared: Lab, gang: str,
                                                                   tmp_path: Path) -> None:
     begin(shared, tmp_path, "listens", ranks=2, gang=gang)
+    written_pid(tmp_path / "rank-0")  # it listens, too
     os.kill(written_pid(tmp_path / "rank-1"), signal.SIGTERM)
     first, second = shared.script.wait_report("rank_exit", gang, 2)
     assert (first.rank, first.exit_code, first.cause) == (1, 0, Cause.LOST)
