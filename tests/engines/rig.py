@@ -20,7 +20,7 @@ from gangline.engines.base import Engine, Job, JobNode, JobStatus, SeenJob, Seen
 from gangline.engines.supervision import Supervision
 
 FLEET, OTHER_FLEET = "00c0ffee", "0ddba115"
-PATIENCE_S = 60.0
+PATIENCE_S = 90.0
 MARK_ENV = "GANGLINE_TEST_MARK"
 _LOOK_S = 0.1
 _T = TypeVar("_T")

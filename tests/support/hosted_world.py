@@ -20,7 +20,7 @@ from fleet_world import World, wait_gone
 
 import gangline
 
-READY_S = 60.0
+READY_S = 120.0
 
 
 class Cluster(Protocol):
